@@ -177,7 +177,7 @@ _UNITS = {
     "Hz": Noun("hertz", "hertz"), "kHz": Noun("kilohertz", "kilohertz"), "MHz": Noun("megahertz", "megahertz"),
     "GHz": Noun("gigahertz", "gigahertz"), "V": _unit("volt"), "W": _unit("watt"), "kW": _unit("kilowatt"),
     "MW": _unit("megawatt"), "kWh": _unit("kilowatt hour"), "mAh": _unit("milliamp hour"), "mA": _unit("milliamp"),
-    "A": _unit("amp"), "hp": Noun("horsepower", "horsepower"), "dB": _unit("decibel"), "psi": Noun("PSI", "PSI"),
+    "A": _unit("amp"), "tab.": _unit("tablet"), "tabs.": _unit("tablet"), "cap.": _unit("capsule"), "caps.": _unit("capsule"), "hp": Noun("horsepower", "horsepower"), "dB": _unit("decibel"), "psi": Noun("PSI", "PSI"),
     "mmHg": Noun("millimeter of mercury", "millimeters of mercury"), "kPa": _unit("kilopascal"),
     "kcal": _unit("kilocalorie"), "cal": _unit("calorie"), "IU": _unit("international unit"),
     "px": _unit("pixel"), "MP": _unit("megapixel"), "pts": _unit("point"), "pcs": _unit("piece"),

@@ -151,6 +151,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?P<word>\b(?i:dial|press|enter|hit) )#(?P<n>\d{1,6})\b"), lambda m: f"{m['word']}{grammar.pound} {' '.join(grammar.digits[int(d)] for d in m['n'])}", "#"),
         (re.compile(r"\b([Ee])xp\. (?=date\b)"), lambda m: f"{m[1]}xpiration ", "."),
         (re.compile(r"(?<![\w.,$€£])(?P<n>100|10{0,2},?000|1,000,000)['’]?s(?= of\b)"), lambda m: _MANY[m["n"].count("0")], "0"),
+        (re.compile(r"\b(?P<n>9|1[0458]|2[24])[Kk]t?\b(?= (?:(?:white|yellow|rose|solid) )?gold)"), lambda m: f"{said(m['n'])} karat", "Kk"),
         (re.compile(r"\breg\. (?=[$€£]\d)"), lambda _: "regular ", "."),
         (re.compile(r"(?P<before>\b(?:[Aa]n?|[Tt]he) )(?P<n>\d{1,3})° (?=[a-z]{3,})"), lambda m: f"{m['before']}{m['n']} degree ", "°"),
         (re.compile(r"(?<=[A-Za-z]) ?#(?=:| (?:is|was|for|on)\b)"), lambda _: " number", "#"),

@@ -31,16 +31,19 @@ def rules(grammar: Grammar) -> list[Rule]:
 
 
 _BOOKS = {
-    "es": ("capítulo", "artículo", "volumen"), "it": ("capitolo", "articolo", "volume"),
-    "pt": ("capítulo", "artigo", "volume"), "fr": ("chapitre", "article", "volume"), "de": ("Kapitel", "Artikel", "Band"),
+    "es": {"cap": "capítulo", "art": "artículo", "vol": "volumen", "p": "página"},
+    "it": {"cap": "capitolo", "art": "articolo", "vol": "volume", "p": "pagina", "pag": "pagina"},
+    "pt": {"cap": "capítulo", "art": "artigo", "vol": "volume", "p": "página"},
+    "fr": {"chap": "chapitre", "art": "article", "vol": "volume", "p": "page"},
+    "de": {"kap": "Kapitel", "art": "Artikel", "bd": "Band", "s": "Seite", "abs": "Absatz", "gl": "Gleis"},
 }  # fmt: skip
-_ABBREVIATED = {"cap": 0, "kap": 0, "chap": 0, "art": 1, "vol": 2, "bd": 2}
 
 
 def _parts_of_books(g: Grammar) -> list[Rule]:
-    """Return the rule for a chapter, article or volume with its number: "cap. IV"."""
-    pattern = re.compile(r"\b(cap|kap|chap|art|vol|bd)\. ?(?=\d|[IVXL]+\b)", re.I)
-    return [(pattern, lambda m: f"{_BOOKS[g.tag][_ABBREVIATED[m[1].lower()]]} ")]
+    """Return the rule for a chapter, article, volume or page with its number: "cap. IV"."""
+    words = _BOOKS[g.tag]
+    pattern = re.compile(rf"(?<![\w.])({any_of(words)})\. ?(?=\d|[IVXL]+\b)", re.I)
+    return [(pattern, lambda m: f"{words[m[1].lower()]} ")]
 
 
 def _times_over(g: Grammar) -> list[Rule]:
@@ -176,7 +179,7 @@ def _german(g: Grammar) -> list[Rule]:
     feminine = (
         "Etage|Runde|Reihe|Rate|Mahnung|Person|Woche|Klasse|Auflage|Zahlung|Stunde|Minute|Seite|Stufe|Frage|Generation"
     )
-    neuter = "Jahrhundert|Obergeschoss|Quartal|Jahr|Kapitel|Lebensjahr|Semester|Halbjahr|Mal|Geschoss|Gebot|Kind"
+    neuter = "Jahrhundert|Obergeschoss|OG|UG|Quartal|Jahr|Kapitel|Lebensjahr|Semester|Halbjahr|Mal|Geschoss|Gebot|Kind"
     ending = {**dict.fromkeys(masculine.split("|"), "r"), **dict.fromkeys(neuter.split("|"), "s")}
 
     def ordinal(match: re.Match[str]) -> str:

@@ -177,7 +177,7 @@ SPANISH = Grammar(
         "EE.UU.": "Estados Unidos", "C/": "calle", "c/": "calle", "Pza.": "plaza", "Avda": "avenida", "Col.": "colonia", "C.P.": "código postal", "lun.": "lunes", "mié.": "miércoles", "jue.": "jueves", "sáb.": "sábado", "dom.": "domingo", "hab.": "habitación", "Hab.": "habitación",
         "Pl.": "plaza", "P.º": "paseo", "Pº": "paseo", "izq.": "izquierda", "izqda.": "izquierda", "dcha.": "derecha", "CP": "código postal",
         "dpto.": "departamento", "depto.": "departamento", "esq.": "esquina", "Lic.": "licenciado", "Ing.": "ingeniero", "Prof.": "profesor",
-        "Sto.": "Santo", "Sta.": "Santa", "Cía.": "compañía", "vto.": "vencimiento", "art.": "artículo", "incl.": "incluido", "máx": "máximo", "mín": "mínimo", "s/n": "sin número",
+        "Sto.": "Santo", "Sta.": "Santa", "Cía.": "compañía", "vto.": "vencimiento", "art.": "artículo", "incl.": "incluido", "izda.": "izquierda", "Tfno.": "teléfono", "tfno.": "teléfono", "D.ª": "doña", "c/u": "cada uno", "pers.": "personas", "mens.": "mensajes", "máx": "máximo", "mín": "mínimo", "s/n": "sin número",
         "ext.": "extensión", "Ext.": "extensión", "int.": "interior", "FF. AA.": "Fuerzas Armadas", "vs.": "contra", "Nro.": "número", "nro.": "número", "No.": "número", "máx.": "máximo", "apdo.": "apartado", "mín.": "mínimo",
     },
     number_sign="número", ordinal_pattern=r"(?P<number>\d{1,3})(?:\.?(?:º|°(?! ?[CF])|er|o\b)|(?P<f>\.?ª|\.?a\b)|(?:st|nd|rd|th)\b)",
