@@ -90,7 +90,7 @@ _NEVER_LAST = frozenset(
     "mr mrs ms dr prof st mt gen gov sen rep capt lt col sgt rev hon pres vs cf approx fig vol ch pp no nos nr "
     "e.g i.e tel ext dept jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thur thurs fri "
     "messrs mme mlle gr ca al p.o apt bldg sra srta dña av avda núm pág dott sig sig.ra ing bzw usw z.b d.h u.a hr fr "
-    "str nº www".split()
+    "str nº fam www".split()
 )
 """Abbreviations that a word always follows: their full stop never ends a clause."""
 
@@ -103,7 +103,7 @@ _BEFORE_NUMBER = frozenset(
     "rs prop pct lvl reg exp "
     "ste rm fl blk hwy rte wt ht acct conf art cap pág pg sec int lun mar mié jue vie sáb dom mer jeu ven sam "
     "dim gio sab seg ter qua qui sex mo di mi do fr sa so hab cam zi aprox env réf núm nro kap bd inkl zzgl exkl mind "
-    "jh std ene abr ago dic janv févr avr juil déc gen mag giu lug set ott mär mai okt dez uds séc".split()
+    "abs gl az tfno jh std ene abr ago dic janv févr avr juil déc gen mag giu lug set ott mär mai okt dez uds séc".split()
 )
 """Abbreviations that end a clause unless a digit or a lower-case word comes next."""
 
