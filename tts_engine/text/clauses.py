@@ -103,7 +103,8 @@ _BEFORE_NUMBER = frozenset(
     "rs prop pct lvl reg exp "
     "ste rm fl blk hwy rte wt ht acct conf art cap pág pg sec int lun mar mié jue vie sáb dom mer jeu ven sam "
     "dim gio sab seg ter qua qui sex mo di mi do fr sa so hab cam zi aprox env réf núm nro kap bd inkl zzgl exkl mind "
-    "abs gl az tfno jh std ene abr ago dic janv févr avr juil déc gen mag giu lug set ott mär mai okt dez uds séc".split()
+    "abs gl az tfno "
+    "jh std ene abr ago dic janv févr avr juil déc gen mag giu lug set ott mär mai okt dez uds séc".split()
 )
 """Abbreviations that end a clause unless a digit or a lower-case word comes next."""
 
