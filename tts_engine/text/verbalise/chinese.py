@@ -169,8 +169,8 @@ _RULES = [
     (re.compile(r"(?:按|拨|输入|键)[^。！？\d]{0,12}[*#][^。！？\d]{0,12}"), _key),
     (re.compile(rf"(?<![{_ASCII}])[*#][\d*#]*\d[\d*#]*|(?<![\d.])\d+#"),
      lambda m: "".join({"*": "星号", "#": "井号"}.get(c) or _SPELLED[int(c)] for c in m.group())),
-    (re.compile(rf"(?P<before>(?:{_CODE_WORDS})(?:[是为：:\s#]|号码|尾号)*)(?P<code>\+?(?:[A-Z]{{1,4}}-?)?(?:\d{{3,}}(?:[ -]\d{{2,}})*|\d+(?:-\d+)+))(?![\d.,:：%]\d|[年月日元个块])"),
-     lambda m: m["before"] + re.match(r"\+?[A-Z]*", m["code"])[0].replace("+", "加") + _groups(re.sub("^[+A-Z]+-?", "", m["code"]))),  # type: ignore[index]
+    (re.compile(rf"(?P<before>(?:{_CODE_WORDS})(?:[是为：:\s#]|号码|尾号)*)(?P<code>\+?(?:[A-Za-z]{{1,12}}-?)?(?:\d{{3,}}(?:[ -]\d{{2,}})*|\d+(?:-\d+)+))(?![\d.,:：%]\d|[年月日元个块])"),
+     lambda m: m["before"] + re.match(r"\+?[A-Za-z]*", m["code"])[0].replace("+", "加") + _groups(re.sub("^[+A-Za-z]+-?", "", m["code"]))),  # type: ignore[index]
     (re.compile(rf"(?<![{_ASCII}.,])(?:\+|00)\d[\d ()-]{{6,}}\d(?!\d)"), lambda m: _groups(m.group())),
     (re.compile(rf"(?<![{_ASCII}.,])(?:1[3-9]\d[ -]?\d{{4}}[ -]?\d{{4}}|0\d{{2,3}}[ -]\d{{3,4}}[ -]?\d{{4}}|400[ -]?\d{{3}}[ -]?\d{{4}}|\d{{4}}(?:[ -]\d{{4}}){{2,4}}(?:[ -]\d{{1,3}})?)(?!\d)"),
      lambda m: _groups(m.group())),

@@ -175,7 +175,7 @@ ITALIAN = Grammar(
         "P.za": "piazza", "p.zza": "piazza", "P.zza": "piazza", "v.le": "viale", "V.le": "viale", "c.so": "corso",
         "C.so": "corso", "n.": "numero", "nr.": "numero", "N.": "numero", "pag.": "pagina", "ca.": "circa",
         "max.": "massimo", "min.": "minimo", "rif.": "riferimento", "Rif.": "riferimento", "app.": "appuntamento",
-        "dip.": "dipartimento", "cap.": "capitolo", "incl.": "incluso", "escl.": "escluso", "S.": "San", "vs.": "contro",
+        "dip.": "dipartimento", "cap.": "capitolo", "incl.": "incluso", "sx": "sinistra", "dx": "destra", "pers.": "persone", "bin.": "binario", "C.F.": "codice fiscale", "gg.": "giorni", "escl.": "escluso", "S.": "San", "vs.": "contro",
         "lun.": "lunedì", "mar.": "martedì", "mer.": "mercoledì", "gio.": "giovedì", "ven.": "venerdì", "sab.": "sabato",
         "dom.": "domenica", "gen.": "gennaio", "feb.": "febbraio", "apr.": "aprile", "giu.": "giugno", "lug.": "luglio",
         "ago.": "agosto", "set.": "settembre", "ott.": "ottobre", "nov.": "novembre", "dic.": "dicembre",

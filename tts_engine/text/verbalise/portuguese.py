@@ -181,7 +181,7 @@ PORTUGUESE = Grammar(
     date_words="dia|em|até|do dia|no dia|desde|segunda|terça|quarta|quinta|sexta|sábado|domingo|segunda-feira|"
     "terça-feira|quarta-feira|quinta-feira|sexta-feira",
     abbreviations={
-        "incl.": "incluindo",
+        "incl.": "incluindo", "and.": "andar", "esq.": "esquerda", "dir.": "direita", "Sr.ª": "senhora", "pes.": "pessoas",
         "Sr.": "senhor", "Sra.": "senhora", "Srs.": "senhores", "Srta.": "senhorita", "sr.": "senhor", "sra.": "senhora",
         "Dr.": "doutor", "Dra.": "doutora", "Prof.": "professor", "Profa.": "professora", "Eng.": "engenheiro",
         "D.": "dom", "etc.": "etcétera", "p. ex.": "por exemplo", "a.a.": "ao ano", "p.ex.": "por exemplo", "ex.": "exemplo", "Ex.": "exemplo",
