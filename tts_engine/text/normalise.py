@@ -33,6 +33,10 @@ _DECORATION = re.compile(r"(?<![\w+=~])([+=~])\1{2,}(?![\w+=~])")
 _LINK = re.compile(r"!?\[([^\]\n]*)\]\((?!/)[^)\s]*(?: \"[^\"\n]*\")?\)")
 _REFERENCE = re.compile(r"(?<=[\w.,!?\])]) ?\[\^?\d{1,3}\](?![(\w])")
 """A footnote or a source: ``[1]``, ``[^2]``."""
+_NOTE = re.compile(r"^[ \t]*\[\^[\w-]+\]: ?", re.M)
+"""The mark before the text of a footnote: ``[^2]: See below.``"""
+_FORMULA = re.compile(r"(?<![\w$])(\$\$?)((?=[A-Za-z\\(])[^$\n]{0,80}[=^\\_+][^$\n]{0,80})\1(?!\w)")
+"""A formula between the marks of TeX: ``$E = mc^2$``."""
 _FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})[\w+-]*[ \t]*$", re.M)
 _RULE = re.compile(
     r"^[ \t]*(?:(?:[-*_=][ \t]*){3,}|\|?[ \t]*:?-{2,}:?[ \t]*(?:\|[ \t]*:?-{2,}:?[ \t]*)*\|?)[ \t]*$", re.M
@@ -65,8 +69,9 @@ _OTHER_FOLDED = "\\ufb00-\\ufb06\\u2000-\\u200a\\u202f\\u00a0\\U0001d400-\\U0001
 _FOLDED = re.compile(f"[\\uff01-\\uff5e{_OTHER_FOLDED}]+")
 """Full-width forms, ligatures, odd spaces, mathematical alphabets, Roman numerals and units of one character."""
 _FOLDED_BUT_MARKS = re.compile(f"(?:(?![！（），：；？])[\\uff01-\\uff5e{_OTHER_FOLDED}])+")
-_RAISED = re.compile(r"(?<=[^\W\d_])[²³](?!\w)|[²³¹⁰⁴-⁹₀-₉①-⑳]+")
-"""Digits above or below the line, or in a circle. Voices read squares and cubes; the others become plain numbers."""
+_RAISED = re.compile(r"(?<=[^\W\d_])[²³](?!\w)|[²³¹⁰⁴-⁹₀-₉]+")
+"""Digits above or below the line. Voices read squares and cubes; the others become plain numbers."""
+_CIRCLED = re.compile("[①-⑳]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +95,13 @@ def clean(text: str, *, wide_marks: bool = False) -> str:
         text = _without_markup(text)
     kept = "".join(" " if is_noise(char) else char for char in text)
     kept = _RAISED.sub(lambda m: m[0] if m[0] in ("²", "³") else f" {unicodedata.normalize('NFKC', m[0])} ", kept)
+    kept = _CIRCLED.sub(lambda m: f" {unicodedata.normalize('NFKC', m[0])} ", kept)
     folded = _FOLDED_BUT_MARKS if wide_marks else _FOLDED
     # NFKC is not applied to everything, because it turns the micro sign into a Greek letter and spells out fractions.
     return unicodedata.normalize("NFC", folded.sub(lambda m: unicodedata.normalize("NFKC", m.group()), kept))
 
 
-_MARKED = re.compile(r"[*_`~#>|<&\[\\•‣◦▪]|[+=]{3}|^[ \t]*[-+=]|[\ud800-\udfff]", re.M)
+_MARKED = re.compile(r"[*_`~#>|<&\[\\•‣◦▪]|\$[A-Za-z(]|[+=]{3}|^[ \t]*[-+=]|[\ud800-\udfff]", re.M)
 
 
 def _without_markup(text: str) -> str:
@@ -108,7 +114,9 @@ def _without_markup(text: str) -> str:
     if "&" in text:
         text = _ENTITY.sub(lambda m: html.unescape(m[0]), text)
     if "[" in text:
-        text = _REFERENCE.sub("", _LINK.sub(r"\1", _LINK_TARGET.sub("", text)))
+        text = _NOTE.sub("", _REFERENCE.sub("", _LINK.sub(r"\1", _LINK_TARGET.sub("", text))))
+    if "$" in text:
+        text = _FORMULA.sub(r"\2", text)
     if "\\" in text:
         text = _ESCAPED.sub("", text)
     text = _RULE.sub("", _FENCE.sub("", text))
