@@ -139,6 +139,7 @@ class KokoroVoice:
         self.tables = tables
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.enable_mem_pattern = False  # ONNX Runtime would keep a plan of memory for every length of text
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # others need the cores too
         options.log_severity_level = 3
         self._session = ort.InferenceSession(with_outputs(model, [_STEPS]), options, providers=["CPUExecutionProvider"])
