@@ -76,7 +76,12 @@ async def test_a_gateway_killed_with_the_first_frame_leaves_a_record(tmp_path: P
         leg.on_closed = closed.set
         with suppress(ServerFailed):  # that is what a kill looks like
             async with serving(config, {}) as server:
-                leg.on_change = lambda pid=server.pid: os.kill(pid, signal.SIGKILL)  # type: ignore[misc]
+
+                def kill(leg: CarrierLeg = leg, pid: int = server.pid) -> None:
+                    leg.on_change = lambda: None  # the end of the stream is a change, too
+                    os.kill(pid, signal.SIGKILL)
+
+                leg.on_change = kill
                 await leg.connect(f"ws://{server.address}/media/twilio/default")
                 await asyncio.wait_for(closed.wait(), PATIENCE_S)
         assert leg.messages > 0
