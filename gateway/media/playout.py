@@ -83,6 +83,7 @@ class Track:
         "frames",
         "gap_s",
         "gaps",
+        "is_clip",
         "needed_s",
         "owner",
         "sent",
@@ -90,9 +91,15 @@ class Track:
         "waits_since_s",
     )
 
-    def __init__(self, owner: Callable[[], object] = lambda: None) -> None:
-        """``owner`` returns the turn of these frames, for the receiver of the events."""
+    def __init__(self, owner: Callable[[], object] = lambda: None, *, is_clip: bool = False) -> None:
+        """
+        Args:
+            owner: returns the turn of these frames, for the receiver of the events.
+            is_clip: True if no engine makes these frames. Clips that come late say nothing about the engine, so they
+                delay no other turn, and they start at once.
+        """
         self.owner = owner
+        self.is_clip = is_clip
         self.frames: deque[bytes] = deque()
         self.done = False
         self.sent = 0
@@ -247,7 +254,7 @@ class Playout:
         return None
 
     def _start_at(self, track: Track, now: float) -> float:
-        if track.done or track.sent or track.first_arrival_s is None:
+        if track.done or track.sent or track.is_clip or track.first_arrival_s is None:
             return now
         return max(now, track.first_arrival_s + self._start.delay_s(now))
 
@@ -334,7 +341,7 @@ class Playout:
 
     def _track_sent(self, track: Track, now: float) -> None:
         """Record that all frames of a done track have been sent."""
-        if track.first_arrival_s is not None:
+        if track.first_arrival_s is not None and not track.is_clip:
             self._start.observe(track.needed_s, now)
         mark = ""
         if self._send_mark is not None and track.sent:

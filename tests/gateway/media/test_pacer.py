@@ -10,9 +10,11 @@ from gateway.media.playout import FirstFrame, Gap, PlayedOut, Playout, Resumed, 
 P = 0.02
 
 
-def playout(*frames: bytes, lead_s: float = 0.0, done: bool = True, now: float = 10.0, **kw: Any) -> tuple:
+def playout(
+    *frames: bytes, lead_s: float = 0.0, done: bool = True, now: float = 10.0, is_clip: bool = False, **kw: Any
+) -> tuple:
     made = Playout(ptime_s=P, lead_s=lead_s, **kw)  # type: ignore[arg-type]
-    track = Track()
+    track = Track(is_clip=is_clip)
     track.push(frames, now=now, ptime_s=P)
     track.done = done
     made.add(track)
@@ -338,6 +340,26 @@ def test_a_whole_utterance_does_not_wait() -> None:
     for _ in range(20):
         policy.observe(0.15, 10.0)
     made, _ = playout(b"a", done=True, start=policy)
+    assert made.pop_due(10.0) == b"a"
+
+
+@pytest.mark.parametrize("is_clip", [False, True])
+def test_a_late_clip_delays_no_turn(is_clip: bool) -> None:
+    policy = StartPolicy(quantile=0.9, max_delay_s=0.4)
+    for _ in range(20):
+        made, track = playout(b"a", done=False, start=policy, is_clip=is_clip)
+        track.push([b"b"], now=13.0, ptime_s=P)
+        track.done = True
+        assert all_due(made, 20.0) and all_due(made, 21.0)
+        made.pop_due(30.0)
+    assert policy.delay_s(30.0) == (0.0 if is_clip else 0.4)
+
+
+def test_a_clip_waits_for_no_engine() -> None:
+    policy = StartPolicy(quantile=0.9, max_delay_s=0.4)
+    for _ in range(20):
+        policy.observe(0.3, 10.0)
+    made, _ = playout(b"a", done=False, start=policy, is_clip=True)
     assert made.pop_due(10.0) == b"a"
 
 
