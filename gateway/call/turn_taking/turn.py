@@ -167,9 +167,8 @@ class Turn:
         """True if the turn also begins while others are withheld; see ``Turns.withheld``."""
         self.silent = False
         """True: the manager receives no events of this turn (fallback text, digits)."""
-        self.track = Track(
-            weakref.ref(self), is_clip=kind in ("play", "digits")
-        )  # a cycle would outlive the turn (tts_engine.service.garbage)
+        # A weak reference, because a cycle would outlive the turn (tts_engine.service.garbage).
+        self.track = Track(weakref.ref(self), is_clip=kind in ("play", "digits"))
         self.spans: list[TextSpan] = []
         self.segments: deque[tuple[int, int]] = deque()
         """(sample, character) at the end of each chunk's words, until ``tokensPlayed`` has reported them."""
