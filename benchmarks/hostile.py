@@ -44,6 +44,8 @@ from typing import Any
 import av
 import numpy as np
 import uvloop
+from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
+from aiortc.mediastreams import MediaStreamError
 from hostile import freezes
 from hostile.attacks import (
     ATTACKS,
@@ -54,6 +56,7 @@ from hostile.attacks import (
     SECRET,
     UNAUTHENTICATED,
     WEBHOOKS,
+    WEBRTC_PORTS,
     Target,
     ask,
     hurtful_sounds,
@@ -96,7 +99,7 @@ _SLOWER = 1.3
 """By how much the fixed piece of work of ``clock.py`` may take longer than in the best window so far."""
 _HONEST = 5_000_000
 """Number of the address that honest requests come from; no attacker has it."""
-_SERVICE = ("health", "speech", "media", "sip", "sips", "audiosocket")
+_SERVICE = ("health", "speech", "media", "sip", "sips", "audiosocket", "browser")
 _WAIT_S = 5.0
 """An honest request or call that takes longer has failed."""
 
@@ -112,6 +115,7 @@ sip:
   trunks:
     phones: {{addresses: [127.0.0.1], codecs: [PCMU], route: phone}}
 audiosocket: {{port: {audiosocket}, route: phone}}
+webrtc: {{addresses: [127.0.0.1], ports: {webrtc[0]}-{webrtc[1]}}}
 routes:
   hostile: {{}}
   neighbour: {{}}
@@ -169,6 +173,7 @@ class Honest:
     sip: Asked = field(default_factory=Asked)
     sips: Asked = field(default_factory=Asked)
     audiosocket: Asked = field(default_factory=Asked)
+    browser: Asked = field(default_factory=Asked)
     late_ms: float = 0.0
     """How late this process itself was at most. Its measurements are not better than this."""
     over: bool = False
@@ -186,6 +191,7 @@ class Honest:
             group.create_task(self._again(0.1, self._sip_call))
             group.create_task(self._again(0.2, self._trunk_over_tls))
             group.create_task(self._again(0.5, self._audiosocket_call))
+            group.create_task(self._again(0.5, self._browser_call))
             group.create_task(self._watch_self())
 
     async def _again(self, every_s: float, what: Callable[[], Any]) -> None:
@@ -234,6 +240,32 @@ class Honest:
                 raise PeerSocketError("no answer over TLS") from exc
             if not answer.startswith(b"SIP/2.0 "):  # 503 too: a machine under load says that it takes no call
                 raise PeerSocketError(f"the answer is {answer!r}")
+
+    async def _browser_call(self) -> None:
+        """Call as a browser does, wait for the first sound, hang up."""
+        browser = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        browser.addTransceiver("audio", direction="recvonly")
+        tracks: asyncio.Queue[MediaStreamTrack] = asyncio.Queue()
+        browser.on("track", tracks.put_nowait)
+        try:
+            with self.browser.one():
+                await browser.setLocalDescription(await browser.createOffer())
+                sdp = browser.localDescription.sdp.encode()
+                head = "POST /whip/phone HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+                head += f"Content-Type: application/sdp\r\nContent-Length: {len(sdp)}\r\n\r\n"
+                try:
+                    async with asyncio.timeout(_WAIT_S):
+                        status, answer = await ask(self.target, head.encode() + sdp, _HONEST, wait_s=_WAIT_S)
+                        if status != "201":
+                            raise PeerSocketError(f"the answer is {status}")
+                        await browser.setRemoteDescription(RTCSessionDescription(answer.decode(), "answer"))
+                        track = await tracks.get()
+                        while not (await track.recv()).to_ndarray().any():
+                            pass
+                except (TimeoutError, MediaStreamError) as exc:
+                    raise PeerSocketError("no sound") from exc
+        finally:
+            await browser.close()
 
     async def _call(self, asked: Asked, leg: Leg, url: str) -> None:
         """Call, wait for the first sound, hang up."""
@@ -515,10 +547,9 @@ async def _measure(
     sip, sips, audiosocket = free_port(), free_port(), free_port()
     _make_clips(folder / "clips")
     _make_certificate(folder)
+    given = {"rtp": RTP_PORTS, "webrtc": WEBRTC_PORTS, "script": SCRIPT, "secret": SECRET}
     (folder / "config.yaml").write_text(
-        _CONFIG.format(
-            folder=folder, sip=sip, sips=sips, audiosocket=audiosocket, rtp=RTP_PORTS, script=SCRIPT, secret=SECRET
-        )
+        _CONFIG.format(folder=folder, sip=sip, sips=sips, audiosocket=audiosocket, **given)
     )
     environment = overrides(
         route=BENCH_ROUTE,
@@ -807,6 +838,7 @@ def rows(steps: Mapping[str, Figures], secrets: Figures | None, scopes: Figures 
         ("a trunk's SIP and TLS beside a crowd of one address", ("sip-crowd",), ("sip", "sips"), 100.0),
         ("Asterisk's calls beside a crowd at their port", ("audiosocket-crowd",), ("audiosocket",), 100.0),
         ("SIP calls beside strangers' datagrams at RTP ports", ("rtp",), ("sip",), 100.0),
+        ("browsers' calls beside strangers' STUN, DTLS and RTP", ("webrtc",), ("browser",), 100.0),
     ):
         each = [_served(steps[name], kinds) for name in names if name in steps]
         if tried := sum(asked for _, asked in each):

@@ -189,8 +189,8 @@ async def sip_worst(target: Target, done: Done) -> None:
                 asyncio.get_running_loop().call_later(1, writer.close)
 
 
-RTP_PORTS = 20_000, 20_999
-"""The server's ports for RTP, of which calls take the first ones."""
+RTP_PORTS, WEBRTC_PORTS = (20_000, 20_999), (21_000, 21_007)
+"""The server's ports for RTP, of which calls take the first ones, and for browsers' calls."""
 _USED_PORTS = 64
 _OF_STRANGERS = (
     b"\x80\x00\x00\x01" + bytes(8) + b"\xff" * 160,  # RTP, PCMU
@@ -204,17 +204,25 @@ _OF_STRANGERS = (
 
 
 async def rtp_of_strangers(target: Target, done: Done) -> None:
-    """3000 datagrams a second of 50 strangers to the ports of running calls."""
+    """3000 datagrams a second of 50 strangers to the ports of running SIP calls."""
+    await _to_ports_of_calls(target, done, range(RTP_PORTS[0], RTP_PORTS[0] + _USED_PORTS))
+
+
+async def webrtc_of_strangers(target: Target, done: Done) -> None:
+    """The same to the ports of browsers' calls, while they connect and later."""
+    await _to_ports_of_calls(target, done, range(WEBRTC_PORTS[0], WEBRTC_PORTS[1] + 1))
+
+
+async def _to_ports_of_calls(target: Target, done: Done, ports: Sequence[int]) -> None:
     with contextlib.ExitStack() as stack:
         sources = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(50)]
         for number, source in enumerate(sources):
             source.bind((_source(500_000 + number), 0))
             source.setblocking(False)
         async for number in _paced(target, 3000):
-            port = RTP_PORTS[0] + random.randrange(_USED_PORTS)
             with contextlib.suppress(BlockingIOError, ConnectionError):
-                data = _OF_STRANGERS[number % len(_OF_STRANGERS)]
-                done.bytes_sent += sources[number % len(sources)].sendto(data, ("127.0.0.1", port))
+                data, source = _OF_STRANGERS[number % len(_OF_STRANGERS)], sources[number % len(sources)]
+                done.bytes_sent += source.sendto(data, ("127.0.0.1", random.choice(ports)))
                 done.tried += 1
 
 
@@ -814,6 +822,7 @@ UNAUTHENTICATED: dict[str, Attack] = {
     "sip-crowd": sip_crowd_of_one,
     "audiosocket-crowd": audiosocket_crowd,
     "rtp": rtp_of_strangers,
+    "webrtc": webrtc_of_strangers,
     "slow": slow_requests,
     "heads": long_heads,
     "pipelined": pipelined,
