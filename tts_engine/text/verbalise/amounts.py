@@ -43,7 +43,8 @@ class Amounts(NumberWords):
         num, mags, units = self._num, any_of(self._g.magnitudes), any_of(self._g.units)
         degree = "[°º]" if self._g.tag == "en" else "°"  # º is the sign of an ordinal
         return [
-            # "250 mg/5 mL"
+            # "250 mg/5 mL", "5.4 L/100 km"
+            (re.compile(r"(?<=\d) ?(?P<unit>l|L|kWh)/(?=100 ?km\b)"), lambda m: f" {m['unit']} {self._g.per} "),
             (
                 re.compile(
                     r"(?P<n>\d ?(?:mg|mcg|µg|μg|g|ml|mL|IU|UI|kcal|cal))/(?=\d+(?:[.,]\d+)? ?(?:ml|mL|l|L|kg|g|h|hr|oz|tsp|dl|dL)\b)"
@@ -212,7 +213,8 @@ class Amounts(NumberWords):
                 return match.group()
             counted, half = self._counted(match["n"], unit), self._joined_fraction(part)
             if self._g.tag in ("de", "en"):
-                words = f"{self._int(match['n'], unit.gender)} {half} {unit.many}"
+                one = self._g.tag == "de" and match["n"] == "1"
+                words = f"{'ein' if one else self._int(match['n'], unit.gender)} {half} {unit.many}"
             else:  # the fraction follows the unit, and a half agrees with it
                 words = f"{counted} {half}"
                 if unit.gender == "f" and half in ("e mezzo", "e meio", "y medio"):
@@ -239,9 +241,9 @@ class Amounts(NumberWords):
             return match.group()
         if self._g.tag == "de" and under == 2:
             return f"{'eine halbe' if unit.gender == 'f' else 'ein halber' if unit.one.endswith(('Liter', 'meter', 'Meter')) else 'ein halbes'} {unit.one}"
-        half = {"es": "medio", "fr": "demi", "it": "mezzo", "pt": "meio"}.get(self._g.tag)
+        half = {"es": "medio", "fr": "un demi", "it": "mezzo", "pt": "meio"}.get(self._g.tag)
         if half and under == 2:
-            return f"{_feminine_half(half) if unit.gender == 'f' and half != 'demi' else half} {unit.one}"
+            return f"{_feminine_half(half) if unit.gender == 'f' else half} {unit.one}"
         of = self._g.of_million if half else ""
         return f"{part}{of} {unit.one}"
 
@@ -283,4 +285,6 @@ class Amounts(NumberWords):
 
 def _feminine_half(half: str) -> str:
     """Return "media" for "medio"."""
-    return half.replace("meio", "meia").replace("mezzo", "mezza").replace("medio", "media")
+    for masculine, feminine in (("meio", "meia"), ("mezzo", "mezza"), ("medio", "media"), ("un demi", "une demi")):
+        half = half.replace(masculine, feminine)
+    return half

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 
 from tts_engine.text.verbalise.codes import WEB_ADDRESS
-from tts_engine.text.verbalise.numbers import SIGN_FORM
-from tts_engine.text.verbalise.rules import VULGAR_FRACTIONS
+from tts_engine.text.verbalise.numbers import SIGN_FORM, VULGAR_FRACTIONS
 
 _NAMES = "零一二三四五六七八九"
 _SPELLED = "零幺二三四五六七八九"
@@ -185,7 +184,7 @@ _RULES = [
      lambda m: f"{_number(m[1])}比{_number(m[2])}毫米汞柱"),
     (re.compile(r"(?<=\d) ?mmHg"), lambda _: "毫米汞柱"),
     (re.compile(rf"(?<![{_ASCII}:.])(\d{{1,2}}):([0-5]\d):([0-5]\d)(?![\d:])"), _time),
-    (re.compile(rf"(?<![{_ASCII}:：.])([01]?\d|2[0-4])[:：]([0-5]\d) ?[-–—~～至到] ?([01]?\d|2[0-4])[:：]([0-5]\d)(?![\d:])"),
+    (re.compile(rf"(?<![{_ASCII}:.])(?<!\d：)([01]?\d|2[0-4])[:：]([0-5]\d) ?[-–—~～至到] ?([01]?\d|2[0-4])[:：]([0-5]\d)(?![\d:])"),
      lambda m: f"{_clock(m[1], m[2])}到{_clock(m[3], m[4])}"),
     (re.compile(rf"(?<![{_ASCII}])(?P<train>[GDCKTZ])(?P<n>\d{{1,4}})(?=次|号?列车|[/／])"), lambda m: m["train"] + _spell(m["n"])),
     (re.compile(rf"(?<![{_ASCII}.,])\d{{3,4}}(?=室|房间?(?![子屋租贷价东])|病房)"), lambda m: _spell(m.group())),
@@ -200,7 +199,7 @@ _RULES = [
     (re.compile(r"(?<=[A-Za-z])-(?=\d)"), lambda _: " "),
     (re.compile(r"(?<=\d) ?÷ ?(?=\d)"), lambda _: "除以"),
     (re.compile(r"(?<=\d)\.00?(?= ?(?:元|块|美元|欧元|英镑|港元|日元)(?![\d.]))"), lambda _: ""),
-    (re.compile(rf"(?<![{_ASCII}:：.])([01]?\d|2[0-4])[:：]([0-5]\d)(?![\d:：]| ?[AaPp]\.?[Mm]|[^\W\d_]*比)"), lambda m: _clock(m[1], m[2])),
+    (re.compile(rf"(?<![{_ASCII}:.])(?<!\d：)([01]?\d|2[0-4])[:：]([0-5]\d)(?![\d:：]| ?[AaPp]\.?[Mm]|[^\W\d_]*比)"), lambda m: _clock(m[1], m[2])),
     (re.compile(r"(?<=[约近超过])(\d{1,2})/(\d{1,2})(?![\d/])"), lambda m: f"{_number(m[2])}分之{_number(m[1])}"),
     (re.compile(rf"(?<![A-WYZa-wyz0-9_.])(?P<n>{_NUMBER})(?P<unit>(?:[cmk]?m|厘米|毫米|米)?) ?[xX×*] ?(?=\d)"), lambda m: f"{m['n']}{m['unit']}乘"),
     (re.compile(r"7 ?[x×*] ?24(?=小时)"), lambda _: "七乘二十四"),

@@ -43,7 +43,8 @@ class Dates(NumberWords):
             ]  # fmt: skip
         else:
             rules = [*self._months_of_years(), *rules]
-            day = r"(?P<d>\d{1,2})(?:\.|º|°|er|ero)?"
+            # "2º set" is no date: only the first day is an ordinal, and Portuguese shortens September to "set".
+            day = r"(?P<d>\d{1,2})(?:\.|(?<=1)[º°]|[º°](?! set\b)|er|ero)?"
             rules += [
                 (re.compile(rf"(?<![\w.,/]){day}(?:{DASH}(?P<d2>\d{{1,2}})(?:\.|º)?)?{of} {name}\b\.?(?:{of} {year})?", re.I), self._day_month),
             ]  # fmt: skip
@@ -139,7 +140,10 @@ class Dates(NumberWords):
         return [
             (re.compile(r"(?<![\w.,])(?P<y>\d{3}0) ?['’]?s\b"), self._decade),
             (re.compile(r"(?<![\w.,])['’]?(?P<y>[1-9]0)['’]?s\b"), self._decade),
-            (re.compile(r"(?<![\w.,])['’](?P<y>\d\d)\b"), lambda m: self._two(m["y"]).replace("zero", "oh")),
+            (
+                re.compile(r"(?:(?<![\w.,])|(?P<quarter>(?<=\bQ[1-4])))['’](?P<y>\d\d)\b"),
+                lambda m: ("" if m["quarter"] is None else " ") + self._two(m["y"]).replace("zero", "oh"),
+            ),
             (
                 re.compile(rf"(?<![\w.,])(?:(?P<from>\d+){DASH})?(?P<n>\d+(?:\.\d+)?)[xX]\b(?! ?\d)"),
                 lambda m: (

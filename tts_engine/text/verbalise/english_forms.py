@@ -137,6 +137,7 @@ def rules(grammar: Grammar) -> list[Rule]:
     kings = re.compile(rf"\b(?:{any_of(grammar.roman_before)}) $", re.I)
     screens = "TVs?|monitors?|displays?|videos?|screens?|UHD|HDR|resolution|cameras?|streaming|content|smart|OLED|QLED|LED|Ultra|Blu"
     return [
+        (re.compile(r"\b(?P<name>(?:Table|Figure|Fig\.|Exhibit|Form|Appendix|Section|Exercise|Problem|Eq\.) \d{1,3})-(?=\d{1,3}\b)"), lambda m: f"{m['name']} dash ", "-"),
         # Codes that hold marks which later rules read.
         (re.compile(r"(?<=[a-z])\.?#(?=:? ?[\dA-Z])|(?<=[A-Z]{2})#(?=:? ?[\dA-Z])"), lambda _: " number ", "#"),
         (re.compile(rf"\b(?P<word>{any_of(_BEFORE_CODE)})\b\.?(?=:? ?(?:#|number\b|[Nn]o\b|code\b|[A-Z]{{0,4}}-?\d))", re.I), lambda m: m["word"][0] + _BEFORE_CODE[m["word"].lower()][1:]),

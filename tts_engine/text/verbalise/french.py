@@ -136,7 +136,7 @@ FRENCH = Grammar(
         "ha": _n("hectare"), "mmHg": _n("millimètre de mercure", "millimètres de mercure"), "kcal": _n("kilocalorie", gender="f"),
         "c. à s.": _n("cuillère à soupe", "cuillères à soupe", "f"), "càs": _n("cuillère à soupe", "cuillères à soupe", "f"),
         "c. à c.": _n("cuillère à café", "cuillères à café", "f"), "càc": _n("cuillère à café", "cuillères à café", "f"),
-        "cp": _n("comprimé"), "pers.": _n("personne", gender="f"), "kHz": _n("kilohertz", "kilohertz"), "mAh": _n("milliampèreheure"),
+        "cp": _n("comprimé"), "ch": _n("cheval", "chevaux"), "pers.": _n("personne", gender="f"), "kHz": _n("kilohertz", "kilohertz"), "mAh": _n("milliampèreheure"),
         "dl": _n("décilitre"), "dL": _n("décilitre"), "lb": _LIVRE, "ft": _n("pied"), "in.": _n("pouce"),
     },
     degrees={"C": "Celsius", "F": "Fahrenheit"}, degree=_n("degré"),
@@ -187,7 +187,7 @@ FRENCH = Grammar(
     },
     feminine=r"\w+(?:tions?|sions?|xions?|tés?|ées?|ies?|ures?|ettes?|[ae]nces?|esses?|elles?|ines?|ades?|isons?)|"
     r"personnes?|minutes?|heures?|secondes?|places?|nuits?|pages?|chambres?|fois|lignes?|commandes?|cartes?|factures?|"
-    r"étoiles?|pièces?|livres?|rues?|factures?|tonnes?|tasses?|cuillères?|voitures?|demandes?|boîtes?|adresses?|réponses?|offres?|touches?",
+    r"étoiles?|pièces?|livres?|rues?|factures?|tonnes?|tasses?|cuillères?|voitures?|demandes?|boîtes?|adresses?|réponses?|offres?|touches?|petites?|grandes?|bonnes?|longues?",
     not_counted="pour|par|puis|dans|sur|sous|avec|est|sont|sera|était|qui|que|les|des|aux|une|mais|donc|car|afin|vous|nous|"
     "avant|après|chez|sans|entre|vers|ont|peut|doit|expire|arrive|part",
     out_of="sur", times_word="fois", version="version",

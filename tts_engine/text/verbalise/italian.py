@@ -129,7 +129,7 @@ ITALIAN = Grammar(
         "km/h": _n("chilometro orario", "chilometri orari"), "km/s": _n("chilometro per secondo", "chilometri per secondo"),
         "m/s": _n("metro al secondo", "metri al secondo"), "m²": _n("metro quadrato", "metri quadrati"),
         "mq": _n("metro quadrato", "metri quadrati"), "km²": _n("chilometro quadrato", "chilometri quadrati"),
-        "m³": _n("metro cubo", "metri cubi"), "h": _HOUR, "min": _MINUTE, "min.": _MINUTE, "s": _SECOND, "sec": _SECOND,
+        "m³": _n("metro cubo", "metri cubi"), "cpr": _n("compressa", "compresse", "f"), "cp": _n("compressa", "compresse", "f"), "h": _HOUR, "min": _MINUTE, "min.": _MINUTE, "s": _SECOND, "sec": _SECOND,
         "sec.": _SECOND, "ms": _n("millisecondo", "millisecondi"), "d": _n("giorno", "giorni"), "gg": _n("giorno", "giorni"),
         "t": _n("tonnellata", "tonnellate", "f"), "kWh": _n("chilowattora", "chilowattora"), "kW": _n("chilowatt", "chilowatt"),
         "W": _n("watt", "watt"), "V": _n("volt", "volt"), "A": _n("ampere", "ampere"), "MB": _n("megabyte", "megabyte"),

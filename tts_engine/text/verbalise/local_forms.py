@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tts_engine.text.verbalise.grammar import Grammar
-from tts_engine.text.verbalise.numbers import ROMAN_FORM, Rule, any_of, roman
+from tts_engine.text.verbalise.numbers import ROMAN_FORM, VULGAR_FRACTIONS, Rule, any_of, roman
 
 
 def rules(grammar: Grammar) -> list[Rule]:
@@ -14,6 +14,7 @@ def rules(grammar: Grammar) -> list[Rule]:
     read = own.get(grammar.tag)
     return (
         [
+            _vulgar_fraction(grammar),
             *_parts_of_books(grammar),
             *_times_over(grammar),
             *_halves(grammar),
@@ -30,6 +31,21 @@ def rules(grammar: Grammar) -> list[Rule]:
     )
 
 
+def _vulgar_fraction(g: Grammar) -> Rule:
+    """Return the rule that writes "1½ h" as "1 1/2 h", which the rules for measures read."""
+
+    def slashed(match: re.Match[str]) -> str:
+        over, under = VULGAR_FRACTIONS[match["vulgar"]]
+        return f"{match['n'] or ''}{' ' if match['n'] else ''}{over}/{under} "
+
+    signs = "".join(VULGAR_FRACTIONS)
+    return (
+        re.compile(rf"(?P<n>\d{{1,3}})? ?(?P<vulgar>[{signs}]) ?(?=(?:{any_of(g.units)})(?!\w)|[^\W\d_]{{4,}})"),
+        slashed,
+        signs,
+    )
+
+
 _BOOKS = {
     "es": {"cap": "capítulo", "art": "artículo", "vol": "volumen", "p": "página"},
     "it": {"cap": "capitolo", "art": "articolo", "vol": "volume", "p": "pagina", "pag": "pagina"},
@@ -42,7 +58,7 @@ _BOOKS = {
 def _parts_of_books(g: Grammar) -> list[Rule]:
     """Return the rule for a chapter, article, volume or page with its number: "cap. IV"."""
     words = _BOOKS[g.tag]
-    pattern = re.compile(rf"(?<![\w.])({any_of(words)})\. ?(?=\d|[IVXL]+\b)", re.I)
+    pattern = re.compile(rf"(?<![\w.])({any_of(words)})\. ?(?=\d|[A-Z]\. ?\d|[IVXL]+\b(?!\. ?\d))", re.I)
     return [(pattern, lambda m: f"{words[m[1].lower()]} ")]
 
 
@@ -126,7 +142,7 @@ def _day_before_date(g: Grammar) -> Rule:
     full = dict(zip(short, long, strict=True))
     months = any_of([*g.months, *g.month_short])
     of = {"es": " de", "pt": " de"}.get(g.tag, "")
-    pattern = rf"\b(?P<day>(?i:{any_of(short)}))(?:\.(?P<comma>,?) (?=\d)(?!\d+\.(?:00|1[3-9]|[2-9]\d)(?![\w.]))|(?P<comma2>,?) (?=\d{{1,2}}(?:\.\d{{1,2}}\.|/\d|\.?{of} (?i:{months})\b)))"
+    pattern = rf"\b(?P<day>(?i:{any_of(short)}))(?:\.(?P<comma>,?) (?=\d)(?!\d+\.(?:00|1[3-9]|[2-9]\d)(?![\w.]))|(?P<comma2>,?) (?=\d{{1,2}}(?:\.\d{{1,2}}\.|/\d|\.?{of} (?i:{months})\b|[:h]\d\d\b| ?(?:Uhr|h)\b)))"
     return re.compile(
         pattern
     ), lambda m: f"{full.get(m['day'], full.get(m['day'].lower(), m['day']))}{m['comma'] or m['comma2'] or ''} "
@@ -254,14 +270,14 @@ def _german(g: Grammar) -> list[Rule]:
         (re.compile(r"(?<![\w.,])(?P<d>[1-9]|[12]\d|3[01])\. ?[-–] ?(?=\d{1,2}\.(?:\d|1[0-2])\.(?!\d)|\d{1,2}\. (?:Stock|Etage|Klasse|Woche)\b)"), lambda m: f"{g.date(int(m['d']), 1, None).split()[0]} {g.to} ", "-–"),
         (re.compile(rf"\b(?P<before>[Aa]m|[Vv]om|[Zz]um|[Aa]b(?: dem)?) (?P<days>(?:\d{{1,2}}\.,? )+(?:und|oder) \d{{1,2}}\.)(?= (?:{'|'.join(g.months)})\b)"), days),
         (re.compile(rf"(?<![\w.,])(?P<n>\d{{1,3}})\. (?=(?P<noun>{nouns})\b)"), lambda m: f"{ordinal(m)} "),
-        (re.compile(r"\b(?P<before>(?:(?:[Ii]n|[Aa]n|[Aa]uf|[Mm]it|[Vv]on|[Zz]u|[Bb]ei|[Nn]ach|[Aa]us|[Vv]or|[Uu]nter|[Üü]ber) )?(?:[Dd]er|[Dd]ie|[Dd]as|[Dd]em|[Dd]en|[Dd]es|[Aa]m|[Ii]m|[Vv]om|[Zz]um|[Zz]ur|[Bb]eim|[Jj]ede[rsnm]?|[Dd]iese[rsnm]?|[Ii]hre?[rsnm]?|[Uu]nsere?[rsnm]?|[Ee]ine?[rsnm]?|[Ss]eine?[rsnm]?)) (?P<n>\d{1,3})\. (?=[A-ZÄÖÜ][a-zäöü]+|OG\b|UG\b|[a-zäöü]{2}\b)(?!(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sep|Sept|Okt|Nov|Dez)\b)"), any_ordinal),
+        (re.compile(r"\b(?P<before>(?:(?:[Ii]n|[Aa]n|[Aa]uf|[Mm]it|[Vv]on|[Zz]u|[Bb]ei|[Nn]ach|[Aa]us|[Vv]or|[Uu]nter|[Üü]ber) )?(?:[Dd]er|[Dd]ie|[Dd]as|[Dd]em|[Dd]en|[Dd]es|[Aa]m|[Ii]m|[Vv]om|[Zz]um|[Zz]ur|[Bb]eim|[Jj]ede[rsnm]?|[Dd]iese[rsnm]?|[Ii]hre?[rsnm]?|[Uu]nsere?[rsnm]?|[Ee]ine?[rsnm]?|[Ss]eine?[rsnm]?)) (?P<n>\d{1,3})\. (?=[A-ZÄÖÜ][a-zäöü]+|[A-Z]{2,4}\b|[a-zäöü]{2}\b)(?!(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sep|Sept|Okt|Nov|Dez)\b)"), any_ordinal),
         (re.compile(r"(?<=, )(?P<n>\d{1,3})\. (?=[A-ZÄÖÜ][a-zäöü]+)(?!(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sep|Sept|Okt|Nov|Dez)\b)"), lambda m: f"{g.ordinal(int(m['n']), 'm')} "),
         (re.compile(r"^(?P<n>\d{1,2})\. (?=[A-ZÄÖÜ]\w*(?:ung|tion|dosis|[rR]ate|[rR]unde|[eE]tage|[rR]eihe|[kK]lasse|[aA]uflage|[hH]älfte|[wW]oche)\b (?!Sie\b))"), lambda m: f"{g.ordinal(int(m['n']), 'm')} "),
         (re.compile(r"(?<![\w.,])(?P<c>1[1-9])?(?P<y>[1-9]0)er(?:n\b|\b)(?:-(?=J))?"), lambda m: decade(m) + ("n" if m[0].endswith("n") else "") + (" " if m[0].endswith("-") else "")),
         (re.compile(r"(?<=\d),[-–—]{1,2}(?P<cur> ?(?:€|EUR|Euro|CHF))?"), lambda m: m["cur"] or " Euro"),
         (re.compile(r"\bFr\. (?=\d+\.(?:00|1[3-9]|[2-9]\d)(?![\w.]))"), lambda _: "CHF "),
         (re.compile(r"(?<=[a-zäöü]{3})pl\. (?=\d)"), lambda _: "platz "),
-        (re.compile(r"(?<![\w.,:/-])1 (?=(?!oder|aber|über|unter|bitte)[a-zäöüß]{3,}(?P<end>e|er|es) (?!Sie\b|Ihr)[A-ZÄÖÜ])"), lambda m: "eine " if m["end"] == "e" else "ein ", "1"),
+        (re.compile(r"(?<![\w.,:/-])1 (?=(?!oder|aber|über|unter|bitte)[a-zäöüß]{3,}(?P<end>e|er|es|en) (?!Sie\b|Ihr)[A-ZÄÖÜ])"), lambda m: {"e": "eine ", "en": "einen "}.get(m["end"], "ein "), "1"),
         (re.compile(rf"\b(?P<per>pro|je) (?P<unit>{any_of(short)})\b\.?"), lambda m: f"{m['per']} {short[m['unit']]}" + ("." if m[0].endswith(".") and not m.string[m.end() :].strip() else "")),
         (re.compile(rf"\b(?P<name>{rulers}) (?=[IVX])(?P<roman>{ROMAN_FORM})\b\.?(?=[\s,;:!?]|$)"), ruler),
         (re.compile(r"(?<![\w.,])(?P<d>[0-3]?\d)\.(?P<m>0?[1-9]|1[0-2])\.(?![\w]|\.?\d)"), day),
@@ -274,6 +290,7 @@ def endings(tag: str) -> list[Rule]:
     if tag == "fr":
         return [
             (re.compile(r"\b([Dd]|[Qq]u|[Jj]usqu)e (?=une?\b)"), lambda m: f"{m[1]}'"),
+            (re.compile(r"(?<=ième) s\.(?P<end>$)?"), lambda m: " siècle" + ("" if m["end"] is None else ".")),
             (re.compile(r"\b([Dd])e (?=euros?\b|yens?\b|hectares?\b|octets?\b)"), lambda m: f"{m[1]}'"),
         ]
     if tag == "it":
@@ -323,7 +340,7 @@ def _french(g: Grammar) -> list[Rule]:
         (re.compile(rf"\b(?![LC](?:e|er)\b)(?P<roman>{ROMAN_FORM})(?P<end>ers?|re|ère|e|è|ème|ᵉ)(?!\w)"), century),
         (re.compile(r"\b[Nn][°º] ?(?=[\dA-Z:]|de\b|du\b)"), lambda _: "numéro "),
         (re.compile(r"\b(?P<before>(?:[Ff]aites|[Cc]omposez|[Aa]ppelez) le )(?P<n>\d{4})(?![\w,.]|\s\d)"), lambda m: f"{m['before']}{' '.join(g.cardinal(int(pair), 'm', False) for pair in (m['n'][:2], m['n'][2:]))}"),
-        (re.compile(r"\bM\. (?=[A-ZÉÈÀ])"), lambda _: "monsieur "),
+        (re.compile(r"\bM\. (?=[A-ZÉÈÀ]|et M(?:me|lle)\b)"), lambda _: "monsieur "),
         (re.compile(r"\bMe (?=[A-ZÉÈÀ][a-zéè])"), lambda _: "maître "),
         (re.compile(r"\bSt(?P<she>e?)[- ](?=[A-ZÉÈÀ])"), lambda m: f"Saint{m['she']}-"),
         (re.compile(r"\bno\.? (?=\d)"), lambda _: "numéro "),
@@ -342,7 +359,9 @@ def _italian(g: Grammar) -> list[Rule]:
         (re.compile(r"(?<![\w.,])(?P<n>\d{1,3})°(?= (?!all|nel|in\b|di\b|con\b|per\b|e\b|a\b|o\b|ma\b|fuori|oggi|domani|stamattina|sopra|sotto)[a-zà]{3,})"), lambda m: g.ordinal(int(m["n"]), "f" if re.match(r" \w+a\b", m.string[m.end():]) else "m")),
         (re.compile(r"\b[Nn][°º]\.? ?(?=[\dA-Z:]|di\b)"), lambda _: "numero "),
         (re.compile(r"\bS\. (?=[A-Z][a-z]+a\b)"), lambda _: "Santa "),
+        (re.compile(r"\b([Aa]nni) ['’](?=\d0\b)"), lambda m: f"{m[1]} ", "'’"),
         (re.compile(r"\b(?P<tax>IVA|consegna|spedizione|colazione) (?P<how>in|es)cl\."), lambda m: f"{m['tax']} {m['how']}clusa" + ("" if m.string[m.end() :].strip() else "."), "."),
+        (re.compile(r"\b(?P<roman>[XVI]+) sec\.(?P<end>$)?"), lambda m: f"{g.ordinal(roman(m['roman']), 'm')} secolo" + ("" if m["end"] is None else ".")),
         (re.compile(r"\b[Ss]ec(?:\.|olo) (?P<roman>[XVI]+)\b"), lambda m: f"secolo {g.ordinal(roman(m['roman']), 'm')}"),
     ]  # fmt: skip
 

@@ -11,6 +11,10 @@ LONGEST_NAMED = 36
 """Most digits of a number that is read as one quantity. A longer one is read digit by digit."""
 
 SIGN_FORM = "[-−–+±]"
+VULGAR_FRACTIONS = {
+    "½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5), "⅗": (3, 5), "⅘": (4, 5),
+    "⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8), "⅑": (1, 9), "⅒": (1, 10),
+}  # fmt: skip
 SIGN = rf"(?:(?<![\w.,)\]%°€$£¥])(?P<sign>{SIGN_FORM})(?: (?<![\w)\]%\"'] [-–] ))?|(?<![\w.,]))"
 """The sign of a number. A hyphen or dash with spaces on both sides is a mark between two parts: "Basic – $5"."""
 DASH = r"(?: [-–—−~] |[-–—−~] ?)"

@@ -13,12 +13,8 @@ from tts_engine.text.verbalise.amounts import Amounts
 from tts_engine.text.verbalise.codes import Codes
 from tts_engine.text.verbalise.dates import Dates
 from tts_engine.text.verbalise.grammar import Gender, Grammar
-from tts_engine.text.verbalise.numbers import DASH, ROMAN_FORM, SIGN, NumberWords, Rule, any_of, roman
+from tts_engine.text.verbalise.numbers import DASH, ROMAN_FORM, SIGN, VULGAR_FRACTIONS, NumberWords, Rule, any_of, roman
 
-VULGAR_FRACTIONS = {
-    "½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5), "⅗": (3, 5), "⅘": (4, 5),
-    "⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8), "⅑": (1, 9), "⅒": (1, 10),
-}  # fmt: skip
 _SIGN = re.compile(
     r"[\d&+=@#*%~<>×÷±≤≥≈≠√∞§°№→^\\|_©®™$€£¥￥¢₹₩₽₺₪₫₱₦฿₴½⅓⅔¼¾⅕-⅞⅑⅒‰²³/\u2212]|\.[-–\w]|(?<!\w)\w\.|str\."
 )
@@ -103,6 +99,8 @@ class ReadingRules(NumberWords):
             *codes.addresses_and_keys(),
             (re.compile(r"(?<=\w)_(?=\w)"), lambda _: " "),
             *own,
+            (re.compile(r"(?P<price>(?:R\$|[$€£¥]) ?\d[\d.,]*|\d ?(?:€|EUR))/(?=\d)"), self._price_per, "/"),
+            (re.compile(r"(?<=\d)/(?:[mM]in|(?P<h>Std))\b\.?(?P<end>$)?"), self._per_time, "/"),
             (
                 re.compile(
                     rf"(?<=\d)/(?=[^\W\d_]{{3,}}\b)(?!(?:{any_of([*grammar.month_short, *grammar.units])})\b)(?![A-Z])"
@@ -112,7 +110,9 @@ class ReadingRules(NumberWords):
                 lambda _: f" {grammar.per} ",
             ),
             (
-                re.compile(r"(?<=[^\W\d_]) [x×] (?=(?:R\$|US\$|[$€£¥]) ?\d|\d[\d.,]* ?(?:[€$£]|EUR\b|USD\b))"),
+                re.compile(
+                    r"(?<=\w) [x×] (?=(?:R\$|US\$|CHF|EUR|USD|GBP|[$€£¥]) ?\d|\d[\d.,]* ?(?:[€$£]|EUR\b|USD\b|CHF\b))"
+                ),
                 lambda _: f" {grammar.symbols['×']} ",
                 "x×",
             ),
@@ -282,7 +282,10 @@ class ReadingRules(NumberWords):
                 lambda m: f"{self._number(m['n'])} {g.out_of} {self._number(m['n2'])}",
                 "/",
             ),
-            (re.compile(r"\b[vV](?:ersion)?\.? ?(?P<version>\d+(?:\.\d+)+)(?!\w)"), self._version),
+            (
+                re.compile(r"\b[vV](?:ersion)?\.? ?(?P<version>\d+(?:\.\d+)+)(?=(?P<letter>[a-z])?(?!\w))"),
+                self._version,
+            ),
             (
                 re.compile(r"(?<![\w.,])" + grouped + r"(?P<version>\d+(?:\.\d+){2,})(?![\w]|[.,]\d)"),
                 self._version,
@@ -421,6 +424,7 @@ class ReadingRules(NumberWords):
     def _version(self, match: re.Match[str]) -> str:
         words = self._dotted(match["version"])
         named = match.group()[0] in "vV"
+        words += " " if match.groupdict().get("letter") else ""
         return f"{self._g.version} {words}" if named and self._g.version else words
 
     def _word_and_version(self, match: re.Match[str]) -> str:
@@ -454,6 +458,14 @@ class ReadingRules(NumberWords):
             return f"{first} {self._g.symbols['×']} "
         return f"{first} {self._g.symbols.get('by', self._g.symbols['×'])} "
 
+    def _price_per(self, match: re.Match[str]) -> str:
+        """Read the slash of "$0.02/1k tokens"."""
+        return f"{match['price']} {'per' if self._g.tag == 'it' else self._g.per} "
+
+    def _per_time(self, match: re.Match[str]) -> str:
+        stop = "." if match.group().endswith(".") and match["end"] is not None else ""
+        return f" {self._g.per} {self._g.units['h' if match['h'] else 'min'].one}{stop}"
+
     def _range(self, match: re.Match[str]) -> str:
         ends = (match["n"], match["n2"])
         if all(len(n) == 5 and n.isdigit() and not n.endswith("00") for n in ends):  # postal codes
@@ -467,7 +479,8 @@ class ReadingRules(NumberWords):
         return f"{words[0]} {self._g.to} {words[1]}"
 
     def _ratio(self, match: re.Match[str]) -> str:
-        return f"{self._number(match['n'])} {self._g.to} {self._number(match['n2'])}"
+        to = self._g.symbols["over"] if self._g.tag == "de" else self._g.to
+        return f"{self._number(match['n'])} {to} {self._number(match['n2'])}"
 
     def _plain(self, match: re.Match[str]) -> str:
         number = match["n"]

@@ -186,7 +186,7 @@ SPANISH = Grammar(
         **dict.fromkeys("felipe carlos alfonso enrique luis juan pablo pío fernando jaime benedicto".split(), "ordinal"),
         **dict.fromkeys("isabel catalina maría".split(), "feminine"),
     },
-    feminine=r"(?!días?\b|\w*(?:gramas?|emas?|omas?|imas?|mapas?|planetas?|turistas?|ta?xistas?)\b)\w+as?|\w+(?:ción|ciones|siones|sión|"
+    feminine=r"(?!días?\b|\w*(?:gramas?|emas?|omas?|climas?|mapas?|planetas?|turistas?|ta?xistas?)\b)\w+as?|\w+(?:ción|ciones|siones|sión|"
     r"dad|dades)|noches?|vez|veces|mujer(?:es)?|partes?|redes?|fases?|llaves?|calles?|clases?|tardes?|imágenes|órdenes|manos?|fotos?|flores|sedes?|bases?|series?|suites?|nubes?",
     not_counted="para|por|con|que|los|las|del|una|desde|hasta|sobre|entre|pero|está|son|fue|será|era|vence|llega|sale|sin|"
     "cada|ahora|toda|contra|según|cuesta|todavía|queda",
