@@ -113,13 +113,14 @@ _ALSO_WORDS = frozenset("so do art mind sex set cap mar mi vie jeu mer mai ven d
 
 _BEFORE_ORDINAL = re.compile(
     r"(?:^|\s)(?:der|die|das|dem|den|des|im|(?<!I )am|vom|zum|zur|beim|bis|seit|jede[rsnm]?|diese[rsnm]?|ihre?[rsnm]?)"
-    r" $|, $",
+    r" $|\d\. (?:und|oder|bis) $|, $",
     re.I,
 )
 """German words before a number with a full stop: "der 2. Termin"."""
 
 _AFTER_ORDINAL = frozenset(
-    "januar februar märz april mai juni juli august september oktober november dezember stock etage stockwerk platz "
+    "januar februar märz april mai juni juli august september oktober november dezember montag "
+    "dienstag mittwoch donnerstag freitag samstag sonntag stock etage stockwerk platz "
     "mal og obergeschoss klasse reihe tag runde".split()
 )
 """German words after a number with a full stop."""

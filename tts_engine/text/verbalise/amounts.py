@@ -110,7 +110,7 @@ class Amounts(NumberWords):
                 if code or match["per"] and len(self._parse(text)[1]) == 3
                 else self._amount(text, unit, cent)
             )
-        return self._signed(match, words + self._per(match["per"]))
+        return self._signed(match, words + self._per(match))
 
     def _before_noun(self, match: re.Match[str]) -> bool:
         """Return True for "a $50 gift card", which English reads in the singular."""
@@ -119,13 +119,15 @@ class Amounts(NumberWords):
             re.search(r"\b[Aa]n? $", text[: match.start()]) and re.match(r" [a-z]{3,}", text[match.end() :])
         )
 
-    def _per(self, written: str | None) -> str:
-        """Return the words for ``/month``."""
+    def _per(self, match: re.Match[str]) -> str:
+        """Return the words for ``/month``. The full stop at the end of a text ends the sentence too."""
+        written = match["per"]
         if not written:
             return ""
         below = written.strip(" /")
         below = below if below in self._g.units else below.rstrip(".")
-        return f" {self._g.per} {self._g.units[below].one if below in self._g.units else below}"
+        stop = "." if written.endswith(".") and not match.string[match.end() :].strip() else ""
+        return f" {self._g.per} {self._g.units[below].one if below in self._g.units else below}{stop}"
 
     def _of(self, mag: str) -> str:
         """Return the word between "million" and a noun, if the language has one."""
@@ -229,7 +231,7 @@ class Amounts(NumberWords):
             words = f"{self._number(match['n'])} {unit.one}"  # "two 20-mg tablets"
         else:
             words = self._counted(match["n"], unit)
-        words += self._per(match["per"])
+        words += self._per(match)
         if match["unit"].endswith(".") and not match.string[match.end() :].strip():
             words += "."
         return self._signed(match, words)

@@ -164,6 +164,7 @@ FRENCH = Grammar(
     "téléphone|siret|siren|port",
     date_words="le|au|du|avant le|depuis le|jusqu'au|dès le|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche",
     abbreviations={
+        "fig.": "figure",
         "incl.": "inclus", "CP": "code postal",
         "MM.": "messieurs", "Mme": "madame", "Mmes": "mesdames", "Mlle": "mademoiselle", "Mlles": "mesdemoiselles",
         "Mgr": "monseigneur", "Dr": "docteur", "Dr.": "docteur", "Pr": "professeur", "etc.": "et cetera",

@@ -123,7 +123,7 @@ GERMAN = Grammar(
         "kW": _n("Kilowatt"), "W": _n("Watt"), "V": _n("Volt"),
         "MB": _n("Megabyte"), "GB": _n("Gigabyte"), "TB": _n("Terabyte"), "Mbit/s": _n("Megabit pro Sekunde"),
         "Hz": _n("Hertz"), "MHz": _n("Megahertz"), "GHz": _n("Gigahertz"), "mmHg": _n("Millimeter Quecksilbersäule"),
-        "ha": _n("Hektar"), "cm³": _n("Kubikzentimeter"), "EL": _n("Esslöffel"), "TL": _n("Teelöffel"), "cl": _n("Zentiliter"), "Tabl.": _n("Tablette", "Tabletten", "f"), "Tbl.": _n("Tablette", "Tabletten", "f"), "Stk.": _n("Stück"), "St.": _n("Stück"), "Stck.": _n("Stück"),
+        "ha": _n("Hektar"), "cm³": _n("Kubikzentimeter"), "EL": _n("Esslöffel"), "TL": _n("Teelöffel"), "cl": _n("Zentiliter"), "Tabl.": _n("Tablette", "Tabletten", "f"), "Tbl.": _n("Tablette", "Tabletten", "f"), "Stk.": _n("Stück"), "St.": _n("Stück"), "J.": _n("Jahr", "Jahre"), "Stck.": _n("Stück"),
         "µg": _n("Mikrogramm"), "A": _n("Ampere"), "m2": _n("Quadratmeter"), "Wo.": _n("Woche", "Wochen", "f"), "dB": _n("Dezibel"), "kcal": _n("Kilokalorie", "Kilokalorien", "f"), "dl": _n("Deziliter"), "dL": _n("Deziliter"), "ft": _n("Fuß"), "in.": _n("Zoll"),
     },
     degrees={"C": "Celsius", "F": "Fahrenheit"}, degree=_n("Grad"),
@@ -150,6 +150,7 @@ GERMAN = Grammar(
     "bestellung|rechnungsnummer|auftragsnummer|referenz|vorgangsnummer|ticket|zimmer|raum|flug|\\w*nummer|steuer-?id|kunden-?id|id|port|durchwahl|karte",
     date_words="am|bis|vom|ab|seit|zum|bis zum",
     abbreviations={
+        "Abb.": "Abbildung", "Pkt.": "Punkte", "Jg.": "Jahrgang", "Whg.": "Wohnung", "ff.": "folgende", "zzgl": "zuzüglich",
         "p. a.": "pro Jahr", "p.a.": "pro Jahr", "min.": "minimal", "zw.": "zwischen", "z.B.": "zum Beispiel", "z. B.": "zum Beispiel", "d.h.": "das heißt", "d. h.": "das heißt", "usw.": "und so weiter",
         "bzw.": "beziehungsweise", "ca.": "circa", "Dr.": "Doktor", "Prof.": "Professor", "Hr.": "Herr", "Fr.": "Frau",
         "Nr.": "Nummer", "inkl.": "inklusive", "zzgl.": "zuzüglich", "ggf.": "gegebenenfalls", "Tel.": "Telefon",

@@ -268,7 +268,8 @@ def _german(g: Grammar) -> list[Rule]:
     return [
         (re.compile(r"(?<=[a-zäöü]{3})str\.(?=\W|$)"), lambda m: "straße" + ("" if m.string[m.end() :].strip() else ".")),
         (re.compile(r"(?<![\w.,])(?P<d>[1-9]|[12]\d|3[01])\. ?[-–] ?(?=\d{1,2}\.(?:\d|1[0-2])\.(?!\d)|\d{1,2}\. (?:Stock|Etage|Klasse|Woche)\b)"), lambda m: f"{g.date(int(m['d']), 1, None).split()[0]} {g.to} ", "-–"),
-        (re.compile(rf"\b(?P<before>[Aa]m|[Vv]om|[Zz]um|[Aa]b(?: dem)?) (?P<days>(?:\d{{1,2}}\.,? )+(?:und|oder) \d{{1,2}}\.)(?= (?:{'|'.join(g.months)})\b)"), days),
+        (re.compile(rf"\b(?P<before>[Aa]m|[Vv]om|[Zz]um|[Aa]b(?: dem)?) (?P<days>(?:\d{{1,2}}\.,? )+(?:und|oder) \d{{1,2}}\.)(?= (?:{'|'.join(g.months)}|\w+tag|Mittwoch)\b)"), days),
+        (re.compile(r"(?<=\b[Uu]m )½ ?(?P<h>\d{1,2})(?![\w/]|[.,]\d)"), lambda m: f"halb {g.cardinal(int(m['h']), 'm', False)}", "½"),
         (re.compile(rf"(?<![\w.,])(?P<n>\d{{1,3}})\. (?=(?P<noun>{nouns})\b)"), lambda m: f"{ordinal(m)} "),
         (re.compile(r"\b(?P<before>(?:(?:[Ii]n|[Aa]n|[Aa]uf|[Mm]it|[Vv]on|[Zz]u|[Bb]ei|[Nn]ach|[Aa]us|[Vv]or|[Uu]nter|[Üü]ber) )?(?:[Dd]er|[Dd]ie|[Dd]as|[Dd]em|[Dd]en|[Dd]es|[Aa]m|[Ii]m|[Vv]om|[Zz]um|[Zz]ur|[Bb]eim|[Jj]ede[rsnm]?|[Dd]iese[rsnm]?|[Ii]hre?[rsnm]?|[Uu]nsere?[rsnm]?|[Ee]ine?[rsnm]?|[Ss]eine?[rsnm]?)) (?P<n>\d{1,3})\. (?=[A-ZÄÖÜ][a-zäöü]+|[A-Z]{2,4}\b|[a-zäöü]{2}\b)(?!(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sep|Sept|Okt|Nov|Dez)\b)"), any_ordinal),
         (re.compile(r"(?<=, )(?P<n>\d{1,3})\. (?=[A-ZÄÖÜ][a-zäöü]+)(?!(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sep|Sept|Okt|Nov|Dez)\b)"), lambda m: f"{g.ordinal(int(m['n']), 'm')} "),
@@ -346,6 +347,7 @@ def _french(g: Grammar) -> list[Rule]:
         (re.compile(r"\bno\.? (?=\d)"), lambda _: "numéro "),
         (re.compile(r"(?<![\w.,])(?P<n>[12])m(?P<c>\d\d)\b"), lambda m: f"{m['n']} mètre{'s' if m['n'] == '2' else ''} {g.cardinal(int(m['c']), 'm', False)}"),
         (re.compile(r"\b24 ?h ?/ ?24\b"), lambda _: "vingt-quatre heures sur vingt-quatre"),
+        (re.compile(r"(?<=fois)/j\b\.?(?P<end>$)?"), lambda m: " par jour" + ("." if m[0].endswith(".") and m["end"] is not None else "")),
         (re.compile(r"\b7 ?j(?:ours)? ?/ ?7\b"), lambda _: "sept jours sur sept"),
     ]  # fmt: skip
 
@@ -355,8 +357,10 @@ def _italian(g: Grammar) -> list[Rule]:
         return match["before"] + g.time(int(match["h"]), int(match["m"]), None, "")
 
     return [
+        (re.compile(r"(?<![\w.,])(?P<n>\d{1,2})°(?= (?:e|o) (?:il |al )?\d{1,2}° [a-z])"), lambda m: g.ordinal(int(m["n"]), "m"), "°"),
         (re.compile(r"(?P<before>\b(?:ore|alle|dalle|le|ore:|h) )(?P<h>[01]?\d|2[0-4])\.(?P<m>[0-5]\d)(?![\w%]|[.,:]\d| ?[€$])"), time),
         (re.compile(r"(?<![\w.,])(?P<n>\d{1,3})°(?= (?!all|nel|in\b|di\b|con\b|per\b|e\b|a\b|o\b|ma\b|fuori|oggi|domani|stamattina|sopra|sotto)[a-zà]{3,})"), lambda m: g.ordinal(int(m["n"]), "f" if re.match(r" \w+a\b", m.string[m.end():]) else "m")),
+        (re.compile(r"(?<=\d) ?v(?:olte)?/die\b"), lambda _: " volte al giorno"),
         (re.compile(r"\b[Nn][°º]\.? ?(?=[\dA-Z:]|di\b)"), lambda _: "numero "),
         (re.compile(r"\bS\. (?=[A-Z][a-z]+a\b)"), lambda _: "Santa "),
         (re.compile(r"\b([Aa]nni) ['’](?=\d0\b)"), lambda m: f"{m[1]} ", "'’"),
@@ -373,6 +377,7 @@ def _portuguese(g: Grammar) -> list[Rule]:
     return [
         (re.compile(r"\bD\. (?=[A-Z][a-zà-ú]+a\b)"), lambda _: "dona "),
         (re.compile(r"\bR\. (?=[XVI]+\b)"), lambda _: "rua ", "R"),
+        (re.compile(r"\b(?P<n>\d{1,2})/(?P=n) ?(?:h|horas?)\b"), lambda m: f"{m['n']} em {m['n']} horas", "/"),
         (re.compile(r"(?<=%) a\.m\."), lambda m: " ao mês" + ("" if m.string[m.end() :].strip() else "."), "%"),
         (re.compile(r"\b([Ss])éc\. (?=[XVI]+\b)"), lambda m: f"{m[1]}éculo "),
         (re.compile(r"(?<=\d[ªº])[-–](?=\d{1,2}[ªº])"), lambda _: " a "),

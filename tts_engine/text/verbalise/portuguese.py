@@ -181,6 +181,7 @@ PORTUGUESE = Grammar(
     date_words="dia|em|até|do dia|no dia|desde|segunda|terça|quarta|quinta|sexta|sábado|domingo|segunda-feira|"
     "terça-feira|quarta-feira|quinta-feira|sexta-feira",
     abbreviations={
+        "fig.": "figura", "cj.": "conjunto", "desc.": "desconto", "d.u.": "dias úteis",
         "incl.": "incluindo", "and.": "andar", "esq.": "esquerda", "dir.": "direita", "Sr.ª": "senhora", "pes.": "pessoas",
         "Sr.": "senhor", "Sra.": "senhora", "Srs.": "senhores", "Srta.": "senhorita", "sr.": "senhor", "sra.": "senhora",
         "Dr.": "doutor", "Dra.": "doutora", "Prof.": "professor", "Profa.": "professora", "Eng.": "engenheiro",

@@ -170,6 +170,7 @@ SPANISH = Grammar(
     "factura|referencia|reserva|tarjeta|vuelo|habitación|sala|extensión|caso|expediente|dni|cvv|número|teléfono",
     date_words="el|hasta el|desde el|al|del|lunes|martes|miércoles|jueves|viernes|sábado|domingo",
     abbreviations={
+        "dto.": "descuento", "ptos.": "puntos", "fig.": "figura", "cel.": "celular",
         "Sr.": "señor", "Sra.": "señora", "Srta.": "señorita", "Dr.": "doctor", "Dra.": "doctora", "D.": "don", "Sres.": "señores", "Dres.": "doctores",
         "Dña.": "doña", "etc.": "etcétera", "p. ej.": "por ejemplo", "p.ej.": "por ejemplo", "Ud.": "usted",
         "Uds.": "ustedes", "ref.": "referencia", "aprox.": "aproximadamente", "tel.": "teléfono", "Tel.": "teléfono", "av.": "avenida",
