@@ -88,7 +88,8 @@ def _money(match: re.Match[str]) -> str:
     sign = _sign(match["sign"] or match["inner"])
     if match["n2"]:
         return f"{sign}{_number(match['n'])}到{_number(match['n2'])}{match['mag2'] or mag}{unit}"
-    return f"{sign}{_number(match['n'])}{mag}{unit}"
+    number = match["n"] if mag else re.sub(r"\.00?$", "", match["n"])
+    return f"{sign}{_number(number)}{mag}{unit}"
 
 
 def _address(match: re.Match[str]) -> str:
@@ -136,6 +137,7 @@ def _vulgar(match: re.Match[str]) -> str:
 _ASCII = "A-Za-z0-9_"
 _PERS = "天|日|周|月|年|次|人|晚|夜|小时|分钟|分|秒|件|张|间|位|份|斤|公斤|台"
 _RULES = [
+    (re.compile(r"(?<=\d)，(?=\d)"), lambda _: "， "),  # wetext would take it for a separator of thousands
     (re.compile(r"(?<![A-Za-z0-9-])(?=[A-Z0-9-]*(?:[A-Z]\d+[A-Z]|\d{4,}-[A-Z]\b))[A-Z0-9]+(?:-[A-Z0-9]+)+(?![A-Za-z0-9-])", re.ASCII), _code),
     (re.compile(r"(?<![\d/])(?:24 ?[/xX×] ?7|7 ?[/xX×] ?24)(?![\d/]|小时)"), lambda _: "七天二十四小时"),
     (re.compile(r"(?<!\d)(\d{3,4})[*＊xX•]{2,}(\d{3,4})(?!\d)"), lambda m: f"{_spell(m[1])}，{_spell(m[2])}"),
@@ -168,7 +170,7 @@ _RULES = [
     (re.compile(r"(?:按|拨|输入|键)[^。！？\d]{0,12}[*#][^。！？\d]{0,12}"), _key),
     (re.compile(rf"(?<![{_ASCII}])[*#][\d*#]*\d[\d*#]*|(?<![\d.])\d+#"),
      lambda m: "".join({"*": "星号", "#": "井号"}.get(c) or _SPELLED[int(c)] for c in m.group())),
-    (re.compile(rf"(?P<before>(?:{_CODE_WORDS})(?:[是为：:\s#]|号码|尾号)*)(?P<code>\+?(?:[A-Za-z]{{1,12}}-?)?(?:\d{{3,}}(?:[ -]\d{{2,}})*|\d+(?:-\d+)+))(?![\d.,:：%]\d|[年月日元个块])"),
+    (re.compile(rf"(?P<before>(?:{_CODE_WORDS})(?:[是为：:\s#]|号码|尾号)*)(?P<code>\+?(?:[A-Za-z]{{1,12}}-?)?(?:\d{{3,}}(?:[ -]\d{{2,}})*|\d\d(?: \d\d)+|\d+(?:-\d+)+))(?![\d.,:：%]\d|[年月日元个块])"),
      lambda m: m["before"] + re.match(r"\+?[A-Za-z]*", m["code"])[0].replace("+", "加") + _groups(re.sub("^[+A-Za-z]+-?", "", m["code"]))),  # type: ignore[index]
     (re.compile(rf"(?<![{_ASCII}.,])(?:\+|00)\d[\d ()-]{{6,}}\d(?!\d)"), lambda m: _groups(m.group())),
     (re.compile(rf"(?<![{_ASCII}.,])(?:1[3-9]\d[ -]?\d{{4}}[ -]?\d{{4}}|0\d{{2,3}}[ -]\d{{3,4}}[ -]?\d{{4}}|400[ -]?\d{{3}}[ -]?\d{{4}}|\d{{4}}(?:[ -]\d{{4}}){{2,4}}(?:[ -]\d{{1,3}})?)(?!\d)"),
