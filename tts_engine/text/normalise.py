@@ -58,6 +58,12 @@ _EMPHASIS = re.compile(
 """Marks of emphasis and code, ``#`` of a hashtag. A star that stands alone or before digits is a key."""
 _MASKED = re.compile(r"(?<=\d{3})[ -](?:\*{2,}[ -]?)+(?=\d{3})")
 """The hidden digits of a card: ``4111-****-****-1111``."""
+_SOUND = re.compile(
+    r" ?\[(?:(?:quick_)?breath|noise|laugh(?:s|ter|ing)?|coughs?|clucking|hissing|sighs?|vocalized-noise|lipsmack|mn|"
+    r"whispers?|pause)\]",
+    re.I,
+)
+"""A sound that only some voices can make, as CosyVoice's ``[laughter]``. Those take it from the text before."""
 _HAN_EMPHASIS = re.compile(r"(?<!\*)\*([\u4e00-\u9fff][^*\n]*)\*(?!\*)")
 """Emphasis in Chinese, which has no spaces around it."""
 _HASHTAG = re.compile(r"(?<!\w)#(?:[A-Z][a-z]+){2,}\b")
@@ -114,6 +120,7 @@ def _without_markup(text: str) -> str:
     if "&" in text:
         text = _ENTITY.sub(lambda m: html.unescape(m[0]), text)
     if "[" in text:
+        text = _SOUND.sub("", text)
         text = _NOTE.sub("", _REFERENCE.sub("", _LINK.sub(r"\1", _LINK_TARGET.sub("", text))))
     if "$" in text:
         text = _FORMULA.sub(r"\2", text)

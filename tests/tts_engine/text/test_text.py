@@ -52,6 +52,7 @@ def test_mark_up_and_noise_are_not_read() -> None:
         ("he said **yes", "he said yes"),  # the clause ends before the closing mark
         ("Important:** now", "Important: now"),
         ("## Heading", "Heading"),
+        ("Well [laughter] that's it [sigh].", "Well that's it."),  # sounds that only CosyVoice makes
         ("> quoted\n- [ ] task\n- [x] done\n+ more", "quoted\ntask\ndone\nmore"),
         ("- 5 apples", "5 apples"),
         (r"It costs \$5 \* 3, \*not\* \_more\_", "It costs $5 * 3, not more"),
