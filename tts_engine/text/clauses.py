@@ -90,12 +90,13 @@ _NEVER_LAST = frozenset(
     "mr mrs ms dr prof st mt gen gov sen rep capt lt col sgt rev hon pres vs cf approx fig vol ch pp no nos nr "
     "e.g i.e tel ext dept jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thur thurs fri "
     "messrs mme mlle gr ca al p.o apt bldg sra srta dña av avda núm pág dott sig sig.ra ing bzw usw z.b d.h u.a hr fr "
-    "str nº fam www".split()
+    "str nº fam www fa lic arq exmo exma ilmo gent spett egr sigg dipl ee attn".split()
 )
 """Abbreviations that a word always follows: their full stop never ends a clause."""
 
 _SOMETIMES_LAST = frozenset(
-    "inc ltd corp co etc jr sr ave blvd rd ln bros p.m a.m u.s u.k u.n e.u ph.d b.c a.d sat sun est max min sq".split()
+    "inc ltd corp co etc jr sr ave blvd rd ln bros p.m a.m u.s u.k u.n e.u ph.d b.c a.d sat sun est max min sq "
+    "esq ecc uu llc".split()
 )
 """Abbreviations that can end a sentence: the next word decides."""
 
@@ -104,7 +105,8 @@ _BEFORE_NUMBER = frozenset(
     "ste rm fl blk hwy rte wt ht acct conf art cap pág pg sec int lun mar mié jue vie sáb dom mer jeu ven sam "
     "dim gio sab seg ter qua qui sex mo di mi do fr sa so hab cam zi aprox env réf núm nro kap bd inkl zzgl exkl mind "
     "abs gl az tfno "
-    "jh std ene abr ago dic janv févr avr juil déc gen mag giu lug set ott mär mai okt dez uds séc".split()
+    "jh std ene abr ago dic janv févr avr juil déc gen mag giu lug set ott mär mai okt dez uds séc "
+    "appt appts amt avg qty pkg mgmt apto dpto depto tlf bl cj bd bât esc edif".split()
 )
 """Abbreviations that end a clause unless a digit or a lower-case word comes next."""
 
@@ -125,6 +127,13 @@ _AFTER_ORDINAL = frozenset(
 )
 """German words after a number with a full stop."""
 
+_TITLE = re.compile(
+    r"(?:(?:^|[\s(¿¡])(?:el|al|del|un|y|o|ao|do|e|para|com|con|estimado|caro)\s+|^)sr$"  # English: "John Smith Sr."
+    r"|\b(?:dr|prof)\.\s(?:med|jur|phil|rer|nat|ing)$",
+    re.I,
+)
+"""The title "Sr." in Spanish and Portuguese, and the field of a German doctor."""
+
 _NUMERAL = re.compile(r"(?!I\b)[IVXLC]+\b")
 
 _UNITS = frozenset("in ft yd mi lb lbs oz pt qt gal min mins sec secs hr hrs yr yrs wk wks mo mos kg km cm mm".split())
@@ -133,7 +142,7 @@ _UNITS = frozenset("in ft yd mi lb lbs oz pt qt gal min mins sec secs hr hrs yr 
 _NOT_FIRST = frozenset(
     "monday tuesday wednesday thursday friday saturday sunday mon tue wed thu fri sat sun january february march april "
     "may june july august september october november december est edt et cst cdt ct mst mdt mt pst pdt pt gmt utc bst "
-    "cet eastern central mountain pacific nw ne sw se apt ste suite unit floor room bldg".split()
+    "cet eastern central mountain pacific nw ne sw se apt ste suite unit floor room bldg ltd llc inc".split()
 )
 """Words with a capital that continue a sentence after a time, a unit or a street."""
 
@@ -372,6 +381,8 @@ class ClauseSplitter:
         word = text[begin:start]
         lower = word.lower().lstrip("'")
         if lower in _NEVER_LAST or (len(word) == 1 and word.isalpha() and word != "I"):
+            return False
+        if _TITLE.search(text, max(0, begin - _WORD_CHARS), start):
             return False
         if word.isdigit() and not text[:begin].strip():
             return False  # "1. First item"

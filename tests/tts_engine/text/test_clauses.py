@@ -40,6 +40,12 @@ ONE_CLAUSE = [
     "Our plan has a max. 5 users.",
     "The U.S. Navy sailed.",
     "She lives on Elm Dr. near us.",
+    "Your appt. is at noon.",
+    "A deal with Co. Ltd. on Monday.",
+    "El Sr. Pérez vive en EE. UU. hoy.",
+    "Il gent. Rossi ecc. sono qui.",
+    "Apto. 3 no 5.º piso.",
+    "Die Fa. Weiß und Dr. med. Koch.",
     "It is 5 lbs. of J. R. R. Tolkien.",
 ]
 
