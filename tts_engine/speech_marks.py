@@ -1,16 +1,17 @@
-"""Marks in the text of an utterance: speed, loudness, pitch, pauses, the phonemes of words. Pure.
+"""Marks in the text of an utterance: speed, loudness, pitch, language, pauses, the phonemes of words. Pure.
 
 A mark is one character of a private-use plane, so it never meets real text, has a place of its own in the positions of
 the text, and an engine that does not know it drops it as noise. Marks of style hold until the next one of their kind.
 
-======================= ================================================================
+======================= ====================================================================
 U+100000 + n            speed: n percent of the request's speed
 U+101000 + n            loudness: n / 4 - 64 dB
 U+102000 + n            pitch: n / 4 - 24 semitones
 U+103000 + n            a pause of n times 10 ms
+U+103800 + n            language, 26 a + b + 1 for letters a and b from 0; 0: the request's
 U+104000                begin of words whose phonemes follow them
 U+F0000 + n             the IPA character U+n, after these words
-======================= ================================================================
+======================= ====================================================================
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-_SPEED, _GAIN, _PITCH, _PAUSE, _WORDS, _IPA = 0x100000, 0x101000, 0x102000, 0x103000, 0x104000, 0xF0000
+_SPEED, _GAIN, _PITCH, _PAUSE, _LANGUAGE, _WORDS, _IPA = (
+    0x100000, 0x101000, 0x102000, 0x103000, 0x103800, 0x104000, 0xF0000,
+)  # fmt: skip
 _GAIN_STEPS, _PITCH_STEPS = 4, 4
 
 SPEEDS = (0.25, 4.0)
@@ -42,6 +45,8 @@ class Style:
     gain_db: float = 0.0
     pitch: float = 0.0
     """Semitones above the voice's own."""
+    language: str = ""
+    """Primary subtag of two letters (BCP 47). Empty: the request's language."""
 
 
 PLAIN = Style()
@@ -69,7 +74,13 @@ def style_marks(before: Style, after: Style) -> str:
         marks += chr(_GAIN + round(_GAIN_STEPS * (_within(after.gain_db, GAINS_DB) + 64)))
     if after.pitch != before.pitch:
         marks += chr(_PITCH + round(_PITCH_STEPS * (_within(after.pitch, PITCHES) + 24)))
+    if after.language != before.language:
+        marks += chr(_LANGUAGE + _language_number(after.language))
     return marks
+
+
+def _language_number(tag: str) -> int:
+    return 26 * (ord(tag[0]) - ord("a")) + ord(tag[1]) - ord("a") + 1 if tag else 0
 
 
 def pause_mark(ms: float) -> str:
@@ -90,6 +101,10 @@ def ipa_marks(ipa: str) -> str:
 def applied(mark: str, style: Style) -> tuple[Style, float]:
     """Return the style after a mark of ``STYLE``, and the milliseconds of its pause."""
     code = ord(mark)
+    if code >= _LANGUAGE:
+        first, second = divmod(code - _LANGUAGE - 1, 26)
+        language = chr(ord("a") + first) + chr(ord("a") + second) if 0 <= first < 26 else ""
+        return replace(style, language=language), 0.0
     if code >= _PAUSE:
         return style, min((code - _PAUSE) * 10.0, LONGEST_PAUSE_MS)
     if code >= _PITCH:

@@ -41,10 +41,13 @@ class EngineUtterance:
         self._engine = engine
         self._request = request
         self._changed = asyncio.Event()
-        self._text = UtteranceText(
-            ClauseSplitter(engine.config.clauses), max_chars=engine.config.max_chars, clock=engine.clock
-        )
         self.speech = UtteranceSpeech(engine, request, self._changed)
+        self._text = UtteranceText(
+            ClauseSplitter(engine.config.clauses),
+            max_chars=engine.config.max_chars,
+            clock=engine.clock,
+            speaks=self.speech.speaks,
+        )
         self._settle: asyncio.Handle | None = None
         """The timer that checks the end of the latest text, and then waits for more."""
         self._task: asyncio.Task[None] | None = None

@@ -354,12 +354,22 @@ class UtteranceSpeech:
     def _language(self, clause: Clause) -> str:
         """Return the language of a clause. One of digits and marks alone is in the language of the text before it, also
         where that is not the language of the request."""
+        if clause.style.language:
+            return clause.style.language
         language, tag = self._request.language, primary(self._request.language)
         if clause.follows == "Han" and tag not in ("zh", "yue", "cmn", "ja"):
             return "zh"
         # Without a named voice the language may choose the voice, which stays the same within a turn.
         is_english = clause.follows == "Latin" and tag in ("zh", "yue", "cmn") and self._request.voice
         return "en" if is_english else language
+
+    def speaks(self, language: str) -> bool:
+        """Return True if the request's voice speaks a language; without a named voice, if any voice does."""
+        return any(
+            not voice.languages or {language, "mul"} & {primary(tag) for tag in voice.languages}
+            for voice in self._synthesizer.voices()
+            if self._request.voice in ("", voice.voice_id)
+        )
 
     def _key(self, clause: Clause) -> tuple[str | float, ...]:
         """Return the key under which a clause is remembered."""

@@ -36,10 +36,14 @@ class UtteranceText:
     Args:
         max_chars: most characters of an utterance (``speech.max_chars``).
         clock: monotonic seconds.
+        speaks: returns whether the voice speaks a language. One that it does not speak changes nothing.
     """
 
-    def __init__(self, splitter: ClauseSplitter, *, max_chars: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, splitter: ClauseSplitter, *, max_chars: int, clock: Callable[[], float], speaks: Callable[[str], bool]
+    ) -> None:
         self._splitter = splitter
+        self._speaks = speaks
         self._max_chars = max_chars
         self._clock = clock
         self._fed_chars = 0
@@ -80,8 +84,13 @@ class UtteranceText:
         cuts: list[CutClause] = []
         at = 0
         for mark in STYLE.finditer(text):
-            cuts += self._cut([*self._splitter.feed(text[at : mark.start()]), *self._splitter.flush(Pause.NONE)], begun)
-            self._style, pause_ms = applied(mark.group(), self._style)
+            cuts += self._cut(self._splitter.feed(text[at : mark.start()]), begun)
+            style, pause_ms = applied(mark.group(), self._style)
+            if style.language and not self._speaks(style.language):
+                style = replace(style, language="")
+            if pause_ms or style != self._style:
+                cuts += self._cut(self._splitter.flush(Pause.NONE), begun)
+            self._style = style
             if pause_ms:
                 self._pause_ms = min(pause_ms + (self._pause_ms or 0.0), LONGEST_PAUSE_MS)
             self._splitter.feed(" ")  # in the place of the mark, so that positions stay

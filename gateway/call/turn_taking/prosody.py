@@ -1,4 +1,4 @@
-"""Reads the attributes of SSML's ``prosody`` and ``break``. Pure.
+"""Reads the attributes of SSML's ``prosody``, ``lang`` and ``break``. Pure.
 
 Values are those of SSML 1.1, and of Azure, Google and Polly where these go further. A value that is none of them
 changes nothing.
@@ -22,6 +22,8 @@ _NUMBER = r"([+-]?)(\d{1,4}(?:\.\d{0,4})?|\.\d{1,4})"
 _SPEED = re.compile(rf"{_NUMBER}(%?)")
 _GAIN = re.compile(rf"{_NUMBER}(dB|%?)", re.I)
 _PITCH = re.compile(rf"{_NUMBER}(st|%)", re.I)
+_TAG = re.compile("[a-z]{2}")
+_CHINESE = ("yue", "cmn")
 _TIME = re.compile(r"\+?(\d{1,6}(?:\.\d{0,6})?|\.\d{1,6})(ms|s)", re.I)
 
 
@@ -33,6 +35,13 @@ def prosody(style: Style, attributes: Mapping[str, str]) -> Style:
         gain_db=style.gain_db + _gain_db(attributes.get("volume", "")),
         pitch=style.pitch + _pitch(attributes.get("pitch", "")),
     )
+
+
+def lang(style: Style, attributes: Mapping[str, str]) -> Style:
+    """Return the style inside a ``lang`` element. A language whose tag has no two letters changes nothing."""
+    tag = attributes.get("xml:lang", attributes.get("lang", "")).strip().lower().partition("-")[0]
+    tag = "zh" if tag in _CHINESE else tag
+    return replace(style, language=tag) if _TAG.fullmatch(tag) else style
 
 
 def _speed(value: str) -> float:

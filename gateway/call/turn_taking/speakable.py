@@ -3,9 +3,9 @@
 Managers and clients of the speech API may put SSML (W3C, Speech Synthesis Markup Language 1.1) into text, as with
 ConversationRelay; a tag may be split over tokens. No well-formed tag is ever read aloud: ``break`` becomes a pause,
 ``sub`` its alias, ``say-as`` spells characters and digits, and writes numbers and dates so that every voice reads them
-as asked. ``break``, ``prosody`` and ``phoneme`` become marks in the text (``tts_engine.speech_marks``). Other tags are
-dropped and their content is spoken, except for a model's thoughts. Anything else is text: "2 < 3" is spoken as it
-stands. After the markup, the route's lexicon replaces words by their spoken forms.
+as asked. ``break``, ``prosody``, ``lang`` and ``phoneme`` become marks in the text (``tts_engine.speech_marks``). Other
+tags are dropped and their content is spoken, except for a model's thoughts. Anything else is text: "2 < 3" is spoken as
+it stands. After the markup, the route's lexicon replaces words by their spoken forms.
 
 Spoken text differs from written text, so ``Speakable`` stores for every spoken character the position in the written
 text. Heard text therefore stays a verbatim prefix of the tokens.
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gateway.call.turn_taking.phonetic_alphabets import to_ipa
-from gateway.call.turn_taking.prosody import break_ms, prosody
+from gateway.call.turn_taking.prosody import break_ms, lang, prosody
 from gateway.call.turn_taking.said_as import DIGITS, SPELLED, UNSPOKEN, interpretation, said_as
 from tts_engine.speech_marks import (
     PLAIN,
@@ -37,7 +37,7 @@ from tts_engine.speech_marks import (
 MAX_TAG_CHARS = 1000
 """Longest tag, and longest content of ``sub``, ``say-as`` and ``phoneme``, in characters. Anything longer is text."""
 _MAX_DEPTH = 32
-"""Most ``prosody`` elements inside each other. Deeper ones change nothing."""
+"""Most ``prosody`` and ``lang`` elements inside each other. Deeper ones change nothing."""
 _BLEEP_MS = 300.0
 
 _SEPARATORS = frozenset({"p", "s", "br", "div", "li", "tr", "td", "th", "h1", "h2", "h3", "h4", "h5", "h6"})
@@ -62,6 +62,8 @@ _ENTITY_SO_FAR = re.compile(r"&(?:a|am|amp|ap|apo|apos|l|lt|g|gt|q|qu|quo|quot|#
 _ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _LAST_CODE = 0xEFFFF  # the last before the characters of marks
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
+_RESTYLED = {"prosody": prosody, "lang": lang}
+"""Elements that change how their content is spoken."""
 _SPECIAL = re.compile(f"[<&{RESERVED}]")
 _NO_MARKS = re.compile(f"[^{RESERVED}]+")
 _COLLECTED = {"sub": "alias", "say-as": "interpret-as", "phoneme": "ph"}
@@ -312,14 +314,14 @@ class Speakable:
         if name == "break" and not closing:
             ms = break_ms(attributes)
             self._say(_replacement(pause_mark(ms) if ms else " ", tag_end))
-        elif name == "prosody" and not empty:
-            self._say(_replacement(self._restyled(None if closing else attributes), tag_end))
+        elif name in _RESTYLED and not empty:
+            self._say(_replacement(self._restyled(name, None if closing else attributes), tag_end))
         elif name in _SEPARATORS:
             self._say(_replacement("\n" if closing else " ", tag_end))
         return match.end() - at
 
-    def _restyled(self, attributes: Mapping[str, str] | None) -> str:
-        """Open a ``prosody`` element, or close the innermost one (None); return the marks that this needs."""
+    def _restyled(self, name: str, attributes: Mapping[str, str] | None) -> str:
+        """Open an element of ``_RESTYLED``, or close the innermost one (None); return the marks that this needs."""
         before = self._style
         if attributes is None:
             if self._too_deep:
@@ -330,7 +332,7 @@ class Speakable:
             self._too_deep += 1
         else:
             self._outer.append(before)
-            self._style = prosody(before, attributes)
+            self._style = _RESTYLED[name](before, attributes)
         return style_marks(before, self._style)
 
     def _say_replacement(self) -> None:

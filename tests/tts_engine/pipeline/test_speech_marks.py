@@ -1,11 +1,13 @@
 """Marks in the text of an utterance: style, pauses and phonemes, whole, in pieces, and beside the cache."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from tests.tts_engine.pipeline.test_engine import L16, pcm, request, speak
 from tts_engine import speech_marks
-from tts_engine.api import AudioChunk
+from tts_engine.api import AudioChunk, VoiceInfo
 from tts_engine.pipeline.engine import Engine
 from tts_engine.pipeline.sound_out import PIECE_S
 from tts_engine.speech_marks import PLAIN, Style, begin_mark, ipa_marks, pause_mark, style_marks
@@ -31,10 +33,10 @@ def runs_of_silence_ms(chunks: list[AudioChunk]) -> list[int]:
 
 def test_marks_keep_their_values() -> None:
     style = PLAIN
-    for mark in style_marks(PLAIN, Style(speed=1.69, gain_db=-6.0, pitch=2.0)):
+    for mark in style_marks(PLAIN, Style(speed=1.69, gain_db=-6.0, pitch=2.0, language="zz")):
         style, pause_ms = speech_marks.applied(mark, style)
         assert pause_ms == 0
-    assert style == Style(speed=1.69, gain_db=-6.0, pitch=2.0)
+    assert style == Style(speed=1.69, gain_db=-6.0, pitch=2.0, language="zz")
     assert speech_marks.applied(pause_mark(1230), style) == (style, 1230)
     assert speech_marks.applied(pause_mark(1e9), style) == (style, speech_marks.LONGEST_PAUSE_MS)
     far = style_marks(PLAIN, Style(speed=99, gain_db=-999, pitch=99))
@@ -77,6 +79,34 @@ async def test_pitch_reaches_the_voice_and_the_cache_tells_them_apart() -> None:
     for text in ("Hello.", f"{high}Hello.", "Hello.", f"{high}Hello."):
         await speak(engine, text)
     assert asked(tone) == [("Hello.", 1.0, 0.0), ("Hello.", 1.0, 2.0)]
+    await engine.aclose()
+
+
+class Polyglot(ToneSynthesizer):
+    """Two voices: one for English and Spanish, one that says nothing of its languages."""
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        return [
+            VoiceInfo(voice_id="ana", name="Ana", languages=["en-US", "es"], engine=self.name),
+            VoiceInfo(voice_id="any", name="Any", languages=[], engine=self.name),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("voice", "language", "spoken"), [("ana", "es", True), ("ana", "fr", False), ("any", "fr", True), ("", "fr", True)]
+)
+async def test_a_text_in_another_language_is_spoken_in_it_if_the_voice_can(
+    voice: str, language: str, spoken: bool
+) -> None:
+    tone = Polyglot()
+    engine = Engine(tone)
+    there, back = style_marks(PLAIN, Style(language=language)), style_marks(Style(language=language), PLAIN)
+    await speak(engine, f"Say {there}dos tres{back} to me.", voice=voice, language="en-US")
+    heard = [(clause.text, clause.language) for clause in tone.asked]
+    if spoken:
+        assert heard == [("Say", "en-US"), ("dos tres", language), ("to me.", "en-US")]
+    else:
+        assert heard == [("Say  dos tres  to me.", "en-US")]
     await engine.aclose()
 
 

@@ -19,11 +19,12 @@ def shown(text: str) -> str:
         text = f"{text[: each.start]}[{without_marks(text[each.start : each.end])} = {each.ipa}]{text[each.end :]}"
 
     def words(match: re.Match[str]) -> str:
-        style, pause_ms = applied(match[0], Style(speed=-1, gain_db=-1, pitch=-1))
+        style, pause_ms = applied(match[0], Style(speed=-1, gain_db=-1, pitch=-1, language="-"))
         changes = [
             *([f"{style.speed:g} times"] if style.speed != -1 else []),
             *([f"{style.gain_db:g} dB"] if style.gain_db != -1 else []),
             *([f"{style.pitch:g} st"] if style.pitch != -1 else []),
+            *([style.language or "its language"] if style.language != "-" else []),
             *([f"{pause_ms:g} ms"] if pause_ms else []),
         ]
         return f"[{', '.join(changes)}]"
@@ -85,7 +86,10 @@ def spoken(text: str, words: Lexicon | None = None) -> str:
             "[1.3 times]a[1.69 times][4 dB]b[1.3 times][0 dB]c[1 times]d",
         ),
         ('<prosody rate="slow"/>a</prosody>b', "ab"),
-        ('In <lang xml:lang="fr-FR">Paris</lang>.', "In Paris."),
+        ('say <lang xml:lang="es-MX">25</lang> now', "say [es]25[its language] now"),
+        ('<lang xml:lang="yue">a<prosody rate="fast">b</prosody></lang>', "[zh]a[1.3 times]b[1 times][its language]"),
+        ('<lang xml:lang="x-klingon">a</lang><lang>b</lang>', "ab"),
+        ('In <lang xml:lang="fr-FR">Paris</lang>.', "In [fr]Paris[its language]."),
         ('<say-as interpret-as="date" format="md">9/22</say-as>', "--09-22"),
         ('<say-as interpret-as="date" format="dm">22.9.</say-as>', "--09-22"),
         ('<say-as interpret-as="date" format="my">03/2025</say-as>', "--03 2025"),
