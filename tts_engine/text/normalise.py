@@ -77,6 +77,8 @@ _FOLDED = re.compile(f"[\\uff01-\\uff5e{_OTHER_FOLDED}]+")
 _FOLDED_BUT_MARKS = re.compile(f"(?:(?![！（），：；？])[\\uff01-\\uff5e{_OTHER_FOLDED}])+")
 _RAISED = re.compile(r"(?<=[^\W\d_])[²³](?!\w)|[²³¹⁰⁴-⁹₀-₉]+")
 """Digits above or below the line. Voices read squares and cubes; the others become plain numbers."""
+_HYPHENS = {0x2010: "-", 0x2011: "-", 0xFE63: "-", 0xAD: None, 0x2060: None, 0xFEFF: None}
+"""Language models write U+2011 for many hyphens. The others show only where a line breaks, and are not read."""
 _CIRCLED = re.compile("[①-⑳]")
 
 
@@ -97,6 +99,8 @@ def clean(text: str, *, wide_marks: bool = False) -> str:
     control characters and lone surrogates. Entities become their characters. With ``wide_marks``, Chinese punctuation
     stays.
     """
+    if not text.isascii():
+        text = text.translate(_HYPHENS)
     if _MARKED.search(text):
         text = _without_markup(text)
     kept = "".join(" " if is_noise(char) else char for char in text)
