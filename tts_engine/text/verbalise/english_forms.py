@@ -47,7 +47,9 @@ def rules(grammar: Grammar) -> list[Rule]:
 
     def quoted(match: re.Match[str], marks: str) -> bool:
         """Return True if the mark ends a quotation."""
-        outside = re.sub(rf"\d[{marks}]", "", match.string[: match.start() + 1])
+        if match.string[: match.start()].endswith(('"', "“", "„")):
+            return True
+        outside = re.sub(rf"(?<![\"“„\d.])\d+(?:\.\d+)?[{marks}]", "", match.string[: match.start() + 1])
         if marks[0] == "'":
             return re.search(r"(?<!\w)['‘][^'’]*$", outside) is not None
         return len(re.findall('["“”]', outside)) % 2 == 1
