@@ -71,7 +71,7 @@ _HASHTAG = re.compile(r"(?<!\w)#(?:[A-Z][a-z]+){2,}\b")
 _CONTROL = re.compile(r"<\|\w+\|>")
 """A token of a model's template that leaked into the text: ``<|im_end|>``."""
 _TABLE_ROW = re.compile(r"^[ \t]*\|(.*?)\|?[ \t]*$", re.M)
-_OTHER_FOLDED = "\\ufb00-\\ufb06\\u2000-\\u200a\\u202f\\u00a0\\U0001d400-\\U0001d7ff\\u2160-\\u217f\\u2103\\u2109\\u3371-\\u33df"
+_OTHER_FOLDED = "\\ufb00-\\ufb06\\u2000-\\u200a\\u202f\\u00a0\\U0001d400-\\U0001d7ff\\u2160-\\u217f℃℉\\u3371-\\u33df"
 _FOLDED = re.compile(f"[\\uff01-\\uff5e{_OTHER_FOLDED}]+")
 """Full-width forms, ligatures, odd spaces, mathematical alphabets, Roman numerals and units of one character."""
 _FOLDED_BUT_MARKS = re.compile(f"(?:(?![！（），：；？])[\\uff01-\\uff5e{_OTHER_FOLDED}])+")

@@ -102,7 +102,10 @@ class Dates(NumberWords):
                 self._half_then_hour,
             ),
             (
-                re.compile(rf"(?<![\w:.,])(?P<h>\d{{1,2}}){DASH}(?=\d{{1,2}}(?::\d\d)? ?[ap]\.? ?m\b)", flags),
+                re.compile(
+                    rf"(?<![\w:.,])(?P<h>\d{{1,2}}){DASH}(?=\d{{1,2}}(?::\d\d)? ?[ap]\.? ?m\b|\d{{1,2}}:[0-5]\d\b)",
+                    flags,
+                ),
                 self._hour_to,
             ),
             (

@@ -148,7 +148,7 @@ _UNITS = {
     "ppb": Noun("part per billion", "parts per billion"), "fps": Noun("frame per second", "frames per second"),
     "Nm": _unit("newton meter"), "dpi": Noun("D P I", "D P I"), "cc": Noun("C C", "C C"),
     "gal": _unit("gallon"), "qt": _unit("quart"), "pt": _unit("pint"),
-    "tbsp": _unit("tablespoon"), "tbsps": _unit("tablespoon"), "tsps": _unit("teaspoon"), "tsp": _unit("teaspoon"), "fl oz": _unit("fluid ounce"),
+    "tbsp": _unit("tablespoon"), "Tbsp": _unit("tablespoon"), "tbsps": _unit("tablespoon"), "tsps": _unit("teaspoon"), "tsp": _unit("teaspoon"), "fl oz": _unit("fluid ounce"),
     "mph": Noun("mile per hour", "miles per hour"), "km/h": Noun("kilometer per hour", "kilometers per hour"),
     "kph": Noun("kilometer per hour", "kilometers per hour"), "kmh": Noun("kilometer per hour", "kilometers per hour"),
     "m/s": Noun("meter per second", "meters per second"), "mpg": Noun("mile per gallon", "miles per gallon"),

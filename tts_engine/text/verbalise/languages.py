@@ -28,12 +28,16 @@ LANGUAGES = tuple(_GRAMMARS)
 @cache
 def _rules(language: str) -> ReadingRules:
     grammar = _GRAMMARS[language]
-    capitals = {short[0].upper() + short[1:]: words for short, words in grammar.abbreviations.items()}
+    dotted = {
+        f"{short}.": words for short, words in grammar.abbreviations.items() if short.isalpha() and short.islower()
+    }
+    short_forms = {**dotted, **grammar.abbreviations}
+    capitals = {short[0].upper() + short[1:]: words for short, words in short_forms.items()}
     return ReadingRules(
         replace(
             grammar,
             units={**units(language), **grammar.units},
-            abbreviations={**capitals, **grammar.abbreviations},
+            abbreviations={**capitals, **short_forms},
         )
     )
 
