@@ -39,9 +39,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         if (
             not 1 <= month <= 12
             or year <= 31
-            and not re.search(
-                r"\b(?:card|visa|mastercard|amex|exp|expiration date|expiry)\b", match.string, re.I
-            )
+            and not re.search(r"\b(?:card|visa|mastercard|amex|exp|expiration date|expiry)\b", match.string, re.I)
         ):
             return match.group()
         before = re.sub(r"^(e)xp\b\.?", r"\1xpires", match["before"], flags=re.I)
