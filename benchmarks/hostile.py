@@ -191,7 +191,7 @@ class Honest:
             group.create_task(self._again(0.1, self._sip_call))
             group.create_task(self._again(0.2, self._trunk_over_tls))
             group.create_task(self._again(0.5, self._audiosocket_call))
-            group.create_task(self._again(0.5, self._browser_call))
+            group.create_task(self._again(1.0, self._browser_call))
             group.create_task(self._watch_self())
 
     async def _again(self, every_s: float, what: Callable[[], Any]) -> None:
