@@ -271,13 +271,15 @@ class Honest:
         """Call, wait for the first sound, hang up."""
         heard = asyncio.Event()
         leg.on_audible = lambda now: heard.set()
-        with asked.one():
-            await leg.connect(url, timeout_s=_WAIT_S)
-            try:
-                await asyncio.wait_for(heard.wait(), _WAIT_S)
-            except TimeoutError as exc:
-                raise PeerSocketError("no sound") from exc
-        await leg.aclose()
+        try:
+            with asked.one():
+                await leg.connect(url, timeout_s=_WAIT_S)
+                try:
+                    await asyncio.wait_for(heard.wait(), _WAIT_S)
+                except TimeoutError as exc:
+                    raise PeerSocketError("no sound") from exc
+        finally:
+            await leg.aclose()  # also at the end of a window, or these calls would talk on beside the next ones
 
 
 class _NotedLeg(CarrierLeg):
