@@ -1140,12 +1140,14 @@ SSML in tokens is spoken or dropped and never read aloud, even if a tag is split
 * `break` pauses for its `time` (10 s at most) or `strength`. `sub` speaks its alias.
 * `prosody` changes `rate` and `volume` (`x-soft`, `50%%`, `+6dB`), and `pitch` (`+2st`) of the embedded and espeak
   voices. The text inside is spoken as a clause of its own.
+* `lang` speaks its content in the language of `xml:lang`, if the turn's voice speaks it. If no voice is named, a voice
+  of that language speaks.
 * `phoneme` (`ipa`, `x-sampa`, `cmu-arpabet`) is for the embedded voice and for Kokoro, except Mandarin and Japanese.
   Other voices read the word.
 * `say-as` spells `characters`, `digits` and `telephone`, reads `cardinal`, `ordinal`, `date` (with `format`),
   `duration`, `currency`, `unit` and `fraction` as such, and leaves out `expletive`.
-* Every other well-formed tag, also of HTML or a vendor, is dropped and its content is spoken. `emphasis`, `lang` and
-  `voice` change nothing, and `audio` plays nothing. The content of `<think>`, `<thinking>`, `<thought>` and
+* Every other well-formed tag, also of HTML or a vendor, is dropped and its content is spoken. `emphasis` and `voice`
+  change nothing, and `audio` plays nothing. The content of `<think>`, `<thinking>`, `<thought>` and
   `<reasoning>` is not spoken.
 
 `&amp;` and similar are characters. A `<` that begins no tag is text. The route's `lexicon` replaces words by their

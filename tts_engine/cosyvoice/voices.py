@@ -319,8 +319,16 @@ class VoiceRegistry:
         return db
 
     def _create(self) -> None:
+        until = time.monotonic() + _BUSY_S
         with closing(self._connect()) as db:
-            db.execute("PRAGMA journal_mode = WAL")
+            while True:
+                try:
+                    db.execute("PRAGMA journal_mode = WAL")
+                    break
+                except sqlite3.OperationalError:  # only for this, SQLite does not wait while another process writes
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.01)
         with self._write() as db:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version == 0:

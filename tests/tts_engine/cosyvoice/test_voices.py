@@ -2,6 +2,7 @@ import errno
 import multiprocessing
 import sqlite3
 import stat
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,16 @@ def test_several_processes_share_a_registry(tmp_path: Path) -> None:
     record = registry.get("common")
     assert record.transcript == f"{won.index(1)}"
     assert bytes(registry.features("common")["wav"]).decode() == record.transcript  # row and file of one winner
+
+
+def test_a_registry_that_another_process_makes_is_waited_for(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "voices.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    release = threading.Timer(0.2, other.rollback)
+    release.start()
+    assert open_registry(tmp_path).voices() == [HEART]
+    release.join()
+    other.close()
 
 
 def test_reader_does_not_wait_for_a_writer(registry: VoiceRegistry, tmp_path: Path) -> None:
