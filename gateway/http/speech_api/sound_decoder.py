@@ -146,6 +146,10 @@ def _no_process() -> Rejected:
     return Rejected(message, status=503, code="unavailable", retry_after_s=_RETRY_AFTER_S)
 
 
+_PROGRAM = f"import os; os.nice(19); from {__name__} import main; raise SystemExit(main())"
+"""Gives way to the calls before it loads its libraries, which takes most of its time."""
+
+
 async def _decoded_by_process(data: bytes | bytearray, what: str) -> tuple[int, bytes]:
     """Return the exit code and the output of the process.
 
@@ -155,7 +159,7 @@ async def _decoded_by_process(data: bytes | bytearray, what: str) -> tuple[int, 
     """
     environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", __name__, what,
+        sys.executable, "-c", _PROGRAM, what,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         env={**environment, "OPENBLAS_NUM_THREADS": "1"},
     )  # fmt: skip
@@ -182,7 +186,6 @@ def _limit() -> None:
         (resource.RLIMIT_CORE, 0, 0),
     ):
         resource.setrlimit(what, (soft, hard))
-    os.nice(5)
 
 
 def main() -> int:
