@@ -26,7 +26,7 @@ from gateway.carriers.asterisk.audiosocket import END, AudioSocketWire
 from gateway.carriers.caller import incoming_call
 from gateway.config import AudioSocketConfig, LimitsConfig
 from gateway.errors import ProtocolError, Rejected
-from gateway.listener.no_room import is_reserved
+from gateway.listener.no_room import BACKLOG, is_reserved
 from gateway.listener.sockets import Sockets
 from gateway.listener.source_limit import source
 from gateway.media.arrival import MessageArrival
@@ -355,7 +355,7 @@ class AudioSocketServer:
     async def start(self) -> None:
         """Start to listen. ``port`` then has the bound port."""
         self._listener = await asyncio.get_running_loop().create_server(
-            lambda: AudioSocketLeg(self), self.config.host, self.config.port
+            lambda: AudioSocketLeg(self), self.config.host, self.config.port, backlog=BACKLOG
         )
         self.port = self._listener.sockets[0].getsockname()[1]
 

@@ -1,4 +1,5 @@
-"""File descriptors for connections: some are kept for other work, and a listener without any pauses."""
+"""Room for connections: the queue of a listener, descriptors that are kept for other work, and a pause of a listener
+that has none."""
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ from typing import Any
 
 NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """Errors of ``accept`` for a lack of resources."""
+BACKLOG = 1024
+"""Connections that the kernel holds for each listener until they are accepted. In a shorter queue, a crowd leaves no
+place for the first packet of others, which is repeated only after 1 s and 3 s."""
 RESERVED_SHARE = 8
 """One of so many descriptors is kept for other work: links to engines, health checks, files, and the RTP ports of calls
 that have begun."""

@@ -33,7 +33,7 @@ from gateway.listener.certificates import Certificates
 from gateway.listener.connection import Accept, MediaConnection, picows_log
 from gateway.listener.forwarded import Proxies
 from gateway.listener.handshakes import Handshakes
-from gateway.listener.no_room import MAX_OPEN_FILES, NO_ROOM, is_reserved, open_files, rest
+from gateway.listener.no_room import BACKLOG, MAX_OPEN_FILES, NO_ROOM, is_reserved, open_files, rest
 from gateway.listener.outgoing import open_socket
 from gateway.listener.passed_on import PassedOn
 from gateway.listener.passed_streams import PassedStreams
@@ -268,7 +268,7 @@ class GatewayServer:
             self._listener = await loop.create_unix_server(lambda: PassedOn(_Switch(self), self._turns), str(siblings))
         else:
             self._listener = await loop.create_server(
-                self._connection, self.config.host, self.config.port, backlog=1024,
+                self._connection, self.config.host, self.config.port, backlog=BACKLOG,
                 start_serving=self._tls is None,
             )  # fmt: skip
             self.port = self._listener.sockets[0].getsockname()[1]
@@ -277,7 +277,7 @@ class GatewayServer:
                 self._tls_listeners = [socket.socket(fileno=os.dup(each.fileno())) for each in self._listener.sockets]
                 self._listener.close()
                 for listener in self._tls_listeners:
-                    listener.listen(1024)
+                    listener.listen(BACKLOG)
                     listener.setblocking(False)
                     self._listen(listener)
         self._watching = SUPERVISOR.task("listener", self._until_closed, need=Need.PROCESS)

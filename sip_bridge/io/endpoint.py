@@ -19,7 +19,7 @@ from functools import partial
 from typing import Protocol
 
 from gateway.listener.handshakes import Handshakes
-from gateway.listener.no_room import NO_ROOM, is_reserved, open_files, rest
+from gateway.listener.no_room import BACKLOG, NO_ROOM, is_reserved, open_files, rest
 from gateway.listener.source_limit import SourceLimit, source
 from gateway.listener.turns import InTurns, LoopTurns
 from gateway.seams.supervision import SUPERVISOR, Need, SupervisedTask
@@ -131,8 +131,6 @@ _MAX_WAITING = 256
 _SHARE = 0.25
 """Share of the loop's time that messages may use. Beside 200 calls on a full machine, a turn takes 40 ms and a new call
 1 to 2 ms; with ``TURN_S`` alone, answers were late by seconds, and the retransmissions filled the queue."""
-
-_BACKLOG = 100
 
 _MAX_DATAGRAM_BYTES = 1300
 """Longest request that goes in a datagram where the MTU is unknown (RFC 3261 section 18.1.1)."""
@@ -480,7 +478,9 @@ class Endpoint:
         """
         self._loop = asyncio.get_running_loop()
         for left in reversed(range(1 if port else _PORT_TRIES)):
-            server = await self._loop.create_server(lambda: self._stream(Peer("TCP", "", 0)), host, port)
+            server = await self._loop.create_server(
+                lambda: self._stream(Peer("TCP", "", 0)), host, port, backlog=BACKLOG
+            )
             self._servers = [server]
             self.port = server.sockets[0].getsockname()[1]
             try:
@@ -559,7 +559,7 @@ class Endpoint:
         """
         # Not ``create_server``, which does not report a failed handshake.
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._tls_listener = listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        self._tls_listener = listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
         listener.setblocking(False)
         self.tls_port = listener.getsockname()[1]
         self._listen(listener, context)
@@ -588,6 +588,7 @@ class Endpoint:
         if self._tls_listener is not None:
             self._loop.remove_reader(self._tls_listener.fileno())
             self._tls_listener.close()
+            await asyncio.sleep(0)  # a task that is cancelled before it begins would not close its connection
         pending = [*self._dialling.values(), *self._adopting]
         for task in pending:
             task.cancel()

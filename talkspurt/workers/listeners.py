@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import socket
 
+from gateway.listener.no_room import BACKLOG
 from sip_bridge.config import SipConfig
 from talkspurt.config.settings import Config
 from talkspurt.invocation import command
 
-_BACKLOG = 1024
 _FREE_PORTS = 8
 """Number of ports that are tried for port 0, because a port that is free for TCP may be in use for UDP."""
 
@@ -81,7 +81,7 @@ def listen(host: str, port: int, section: str) -> list[socket.socket]:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         try:
             listener.bind(address)
-            listener.listen(_BACKLOG)
+            listener.listen(BACKLOG)
         except OSError as exc:
             close(listeners)
             raise _cannot(host, port, section, exc) from exc

@@ -16,13 +16,15 @@ from gateway.config import AudioSocketConfig, LimitsConfig
 from gateway.listener.audiosocket import AudioSocketLeg, AudioSocketServer
 from gateway.listener.handshakes import Handshakes
 from sip_bridge.io.endpoint import _STRANGERS_PER_SOURCE, _Connection
+from sip_bridge.io.tls import server_context
 from sip_bridge.local import Peer
 from tests.gateway.http.api_gateway import api_gateway
 from tests.gateway.listener.test_handshakes import answers, over_tls
+from tests.sip_bridge.io.test_tls import Authority, tls_server
 from tests.sip_bridge.phone import bridge
 from tests.waiting import PATIENCE_S, until
 
-CROWD, MOST = 60, 20
+CROWD, MOST, QUEUED = 60, 20, 400
 STRANGER, HONEST = "127.0.0.9", "127.0.0.1"
 LIMITS = LimitsConfig(connections=1000, connections_per_address=MOST, setup_timeout_s=PATIENCE_S, idle_s=PATIENCE_S)
 
@@ -213,3 +215,30 @@ async def test_the_same_for_the_port_of_asterisk_and_for_sip() -> None:
         assert len(arrive(OTHER, 5, protocol)) == 5
         assert len(endpoint._connections) == _STRANGERS_PER_SOURCE + 5
     await server.aclose()
+
+
+@pytest.mark.parametrize("port_of", ["http", "https", "audiosocket", "sip", "sips"])
+async def test_a_crowd_fills_no_queue_of_a_listener_while_the_loop_works(tmp_path: Path, port_of: str) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        if port_of == "http":
+            made, _, _ = await stack.enter_async_context(api_gateway(tmp_path, limits=LIMITS))
+            port = made.server.port
+        elif port_of == "https":
+            made, _, _ = await stack.enter_async_context(over_tls(tmp_path))
+            port = made.server.port
+        elif port_of == "audiosocket":
+            server = audiosocket([])
+            await server.start()
+            stack.push_async_callback(server.aclose)
+            port = server.port
+        else:
+            context = server_context(*Authority(tmp_path).issue("pbx.example"))
+            user = await stack.enter_async_context(tls_server(context))
+            port = user.endpoint.port if port_of == "sip" else user.endpoint.tls_port
+        for number in range(QUEUED):  # nothing is accepted meanwhile: the loop does not run
+            stranger = stack.enter_context(socket.socket())
+            stranger.settimeout(0.5)
+            try:
+                stranger.connect(("127.0.0.1", port))
+            except TimeoutError:
+                pytest.fail(f"the queue was full after {number} connections")
