@@ -89,19 +89,19 @@ class Tentative:
 _NEVER_LAST = frozenset(
     "mr mrs ms dr prof st mt gen gov sen rep capt lt col sgt rev hon pres vs cf approx fig vol ch pp no nos nr "
     "e.g i.e tel ext dept jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thur thurs fri "
-    "messrs mme mlle gr ca al p.o apt bldg sra srta dña av avda núm pág dott sig sig.ra ing bzw usw z.b d.h u.a hr fr "
-    "str nº fam www fa lic arq exmo exma ilmo gent spett egr sigg dipl ee attn".split()
+    "messrs ds lfd mme mlle gr ca al p.o apt bldg sra srta dña av avda núm pág dott sig sig.ra ing bzw usw z.b d.h u.a "
+    "hr fr str nº fam www fa lic arq exmo exma ilmo gent spett egr sigg dipl ee attn".split()
 )
 """Abbreviations that a word always follows: their full stop never ends a clause."""
 
 _SOMETIMES_LAST = frozenset(
-    "inc ltd corp co etc jr sr ave blvd rd ln bros p.m a.m u.s u.k u.n e.u ph.d b.c a.d sat sun est max min sq "
-    "esq ecc uu llc".split()
+    "inc ltd corp co etc mts ctr jr sr ave blvd rd ln bros p.m a.m u.s u.k u.n e.u ph.d b.c a.d sat sun est max min sq "
+    "esq ecc uu llc erw pers stk".split()
 )
 """Abbreviations that can end a sentence: the next word decides."""
 
 _BEFORE_NUMBER = frozenset(
-    "rs prop pct lvl reg exp "
+    "incl yr rs prop pct lvl reg exp ref rif "
     "ste rm fl blk hwy rte wt ht acct conf art cap pág pg sec int lun mar mié jue vie sáb dom mer jeu ven sam "
     "dim gio sab seg ter qua qui sex mo di mi do fr sa so hab cam zi aprox env réf núm nro kap bd inkl zzgl exkl mind "
     "abs gl az tfno "
@@ -123,7 +123,7 @@ _BEFORE_ORDINAL = re.compile(
 _AFTER_ORDINAL = frozenset(
     "januar februar märz april mai juni juli august september oktober november dezember montag "
     "dienstag mittwoch donnerstag freitag samstag sonntag stock etage stockwerk platz "
-    "mal og obergeschoss klasse reihe tag runde".split()
+    "mal og obergeschoss klasse reihe tag runde quartal weltkrieg jahrhundert kapitel semester halbjahr".split()
 )
 """German words after a number with a full stop."""
 
@@ -154,6 +154,10 @@ _FIRST = frozenset(
 """Words that begin a sentence. After initials ("U.S."), a sentence ends only before one of these."""
 
 _MONTHS = frozenset("january february march april may june july august september october november december".split())
+_WORDS_TOO = _ALSO_WORDS | frozenset("al no ca".split())
+"""Abbreviations that are words if they have no full stop."""
+_BEFORE_CODE = 3
+"""Most words between the word that makes a number a code, and the number: "ending with the digits 1234"."""
 _BACK_WORDS = 7
 """Most words by which the cut of a long clause moves to the front, so that it is not beside a number."""
 
@@ -168,7 +172,7 @@ _LEAD = re.compile(r"[\s。！？，；：…”’」』）】》]*")
 """Characters in front of a clause that are no part of it. Closing quotes and marks are among them, because a clause
 that ends with Chinese punctuation does not wait for what follows."""
 _END = re.compile(rf"[。！？，；：…]|[.!?]+|[{_SOFT}]|\n")
-_OPENERS = '([{"“‘—/'
+_OPENERS = '([{"“‘—–/'
 _TAIL = _CLOSERS + "!?.…"
 """Characters that may directly follow ``!`` or ``?`` at a clause's end. They are not spoken."""
 _WORD_BEFORE = re.compile(rf"""(?:^|[\s{_WIDE}])[({{\["'“‘«「『（【《*_]*(?:I|[^\W\d_](?:[^\W\d_]|['’-])*[^\W\d_])$""")
@@ -180,6 +184,11 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _AFTER_NUMBER = re.compile(r"[\d½¼¾⅓⅔][ /-]?$")
 _ADDRESS = re.compile(r"://|@\w|[^\W\d_]{2}\.[^\W\d_]", re.I)
 """A mark that only a web or e-mail address has."""
+_PART = re.compile(r"[*#]|[a-z]{1,9}\.? ?", re.I)
+"""The text behind a number and a comma or dash, if the next characters decide whether it is ``_NEXT_PART``."""
+_NEXT_PART = re.compile(r"[*#](?!\w)|(?:jan|feb|mar|apr|may|jun|jul|aug|sept?|oct|nov|dec)[a-z]*\.? ?\d", re.I)
+"""A telephone key or a date: "press 2, *", "Dec 28 – Jan 2"."""
+_STREETS = frozenset("dr blvd ave st rd ln way pkwy hwy ct pl".split())
 _COUNTRIES = frozenset({"u.s", "u.k", "u.n", "e.u"})
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
 _PAUSES = {
@@ -352,7 +361,10 @@ class ClauseSplitter:
                 rest = text[end:window].lstrip()
                 if not rest and not final and window <= MAX_CHARS:
                     return None
-                if rest[:1].isdigit():  # "March 5, 2025", "am Do., 12.03."
+                more = rest[:1] in "*#" or text[: match.start()].rstrip()[-1:].isdigit()
+                if more and _PART.fullmatch(rest) and not final and window <= MAX_CHARS:
+                    return None
+                if rest[:1].isdigit() or more and _NEXT_PART.match(rest):  # "March 5, 2025", "am Do., 12.03."
                     self._scan = match.end()
                     continue
             return end, Pause.COMMA if ellipsis else _PAUSES[mark[-1]]
@@ -386,12 +398,12 @@ class ClauseSplitter:
             return False
         if word.isdigit() and not text[:begin].strip():
             return False  # "1. First item"
-        if (unit := re.search(r"(?<=\d[-/])[a-z]+$", lower)) is not None:  # "24-oz. bottle", "$118/mo. x 12"
+        if (unit := re.search(r"(?<=[\d½¼¾][-/])[a-z]+$", lower)) is not None:  # "24-oz. bottle", "$118/mo. x 12"
             word = lower = unit.group()
             begin = start - len(word)
         after_number = lower in _UNITS and _AFTER_NUMBER.search(text, max(0, begin - _WORD_CHARS), begin) is not None
         ordinal = word.isdigit() and len(word) <= 3 and _BEFORE_ORDINAL.search(text, max(0, begin - _WORD_CHARS), begin)
-        if word.isdigit() and len(word) <= 2:
+        if word.isdigit() and len(word) <= 2 or _NUMERAL.fullmatch(word):
             rest = text[end:window].lstrip()
             following = _LETTERS.match(rest)
             if (
@@ -423,6 +435,10 @@ class ClauseSplitter:
             if word_after is None or not rest[0].isupper():
                 return not rest[0].isalnum() and rest[0] not in "$€£#(-&+" or script(rest[0]) == "Han"
             next_word = word_after.group().lower()
+            if lower in ("jr", "sr", "ctr") and next_word in _STREETS:
+                return False  # "Martin Luther King Jr. Blvd."
+            if after_number and text[begin - 1] == "-":
+                return next_word in _FIRST  # "a 20-oz. Coke"
             if lower in _COUNTRIES or _INITIALS.fullmatch(word) and lower not in _SOMETIMES_LAST:
                 return next_word in _FIRST
             return next_word not in _NOT_FIRST
@@ -430,33 +446,46 @@ class ClauseSplitter:
 
     def _too_long(self, end: int, limit: float, *, final: bool) -> int:
         """Return where to cut a clause up to ``end`` that is too long and has no end; 0 if it is within its limits, or
-        if the word at the cut may continue (unless ``final``)."""
-        text = self._text
-        if end < limit and end <= MAX_CHARS:
+        if the last word may continue (unless ``final``). The few words behind the cut must be known, too."""
+        text, most = self._text, limit + _BEFORE_CODE - 1
+        if end < most and end <= MAX_CHARS:
             return 0  # so few characters cannot hold that many words
         behind, before = self._weighed
-        if before + len(_WORD.findall(text, behind, end)) <= limit and end <= MAX_CHARS:
+        if before + len(_WORD.findall(text, behind, end)) <= most and end <= MAX_CHARS:
             return 0  # no word weighs more than 1
-        for start, stop, words in self._weigh(end):
-            if words > limit or stop > MAX_CHARS:
+        for _, stop, words in self._weigh(end):
+            if words > most or stop > MAX_CHARS:
+                start = self._over(limit)
                 if not text[:start].strip():
                     return MAX_CHARS
                 if not text[start - 1].isspace():
                     return start  # between two Han characters
-                return self._apart(start) if final or stop < len(text) or stop > MAX_CHARS else 0
+                return self._apart(start, stop) if final or stop < len(text) or stop > MAX_CHARS else 0
         return 0
 
-    def _apart(self, cut: int) -> int:
+    def _over(self, limit: float) -> int:
+        """Return the start of the first word that is beyond a limit."""
+        words = 0.0
+        for match in _WORD.finditer(self._text):
+            words += _weight(match.group())
+            if words > limit or match.end() > MAX_CHARS:
+                return match.start()
+        return len(self._text)
+
+    def _apart(self, cut: int, known: int) -> int:
         """Return ``cut``, or the start of one of the few words before it, so that the cut is not inside an amount, a
-        date or an address: next to a number or behind an abbreviation."""
-        words = list(re.finditer(r"\S+", self._text[: cut + _WORD_CHARS]))
+        date, a code or an address: behind a number, shortly before one, or behind an abbreviation.
+
+        Args:
+            known: the end of the last word that is looked at.
+        """
+        words = list(re.finditer(r"\S+", self._text[:known]))
         at = sum(word.start() < cut for word in words)
-        for index in range(at, max(at - _BACK_WORDS, FIRST_MIN_WORDS) - 1, -1):
-            around = words[index - 1 : index + 1]
-            right = around[1].group().lower().rstrip(".,;:!?)") if len(around) > 1 else ""
-            beside = any(any(map(str.isdigit, word.group())) for word in around) or _joins(around[0].group())
-            if not beside and not any(right in known for known in (_SOMETIMES_LAST, _NEVER_LAST, _UNITS)):
-                return words[index].start() if index < len(words) else cut
+        for after in (_BEFORE_CODE, 1):
+            for index in range(at, max(at - _BACK_WORDS, FIRST_MIN_WORDS) - 1, -1):
+                around = [word.group() for word in words[index - 1 : index + after]]
+                if not any(map(_is_number, around)) and not _joins(around[0]) and not any(map(_follows, around[1:2])):
+                    return words[index].start() if index < len(words) else cut
         return cut
 
     def _words(self, end: int) -> float:
@@ -566,10 +595,25 @@ def _lead(text: str) -> int:
     return match.end() if match else 0
 
 
+def _is_number(word: str) -> bool:
+    """Return True if a word has a digit or is a Roman numeral."""
+    return any(map(str.isdigit, word)) or _NUMERAL.fullmatch(word.rstrip(".,;:!?)")) is not None
+
+
 def _joins(word: str) -> bool:
     """Return True if a number or a name belongs to this word: an abbreviation or a month."""
     lower = word.lower().rstrip(".").lstrip("([{\"'")
+    if lower in _WORDS_TOO and not word.endswith("."):
+        return False
     return lower in _NEVER_LAST or lower in _BEFORE_NUMBER or lower in _MONTHS or word in ("$", "€", "£", "#")
+
+
+def _follows(word: str) -> bool:
+    """Return True if a word belongs to a number or a name before it: a unit or an abbreviation."""
+    lower = word.lower().rstrip(".,;:!?)")
+    if lower in _WORDS_TOO and not word.endswith("."):
+        return False
+    return any(lower in known for known in (_SOMETIMES_LAST, _NEVER_LAST, _UNITS))
 
 
 def _weight(word: str) -> float:

@@ -9,6 +9,12 @@ from tts_engine.text.verbalise.numbers import DASH, END, SIGN, NumberWords, Rule
 
 _STOP = r"(?:(?<=[^\W\d_])\.(?=[,;:)/]| \S))?"
 """The full stop of a shortened unit. At the end of a text it ends the sentence."""
+_ELECTRIC = re.compile(
+    r"\d ?(?:[kMG]?[VW]|kWh|Hz)\b|amp|fus[ei]|charg|breaker|circuit|socket|outlet|adapt|USB|batter|current|cargador|enchufe|corriente|corrente|caricat|presa|"
+    r"prise|courant|disjo?u?n[ct]t|carregador|tomada|sicherung|ladeger|steckdose|strom|netzteil",
+    re.I,
+)
+"""A text about electricity, in which ``10A`` is a current."""
 _COUNTED = re.compile(r" (?!(?:and|are|has|have|was|were|will|for|the|you|with|from|but|can|may|not)\b)[a-z]{3,}")
 """A word after a number that may be what it counts."""
 
@@ -20,13 +26,14 @@ class Amounts(NumberWords):
         """Return the rules for money."""
         num, money, mags = self._num, any_of(self._g.currencies), any_of(self._g.magnitudes)
         units = any_of(self._g.units)
+        after = r"(?<!\d )"  # "3,90 € 2. Domicile"
         codes = any_of(code for code in self._g.currencies if code.isalpha() and code.isupper() and len(code) == 3)
         return [
             # "$350.00 MXN": the code says which dollars or pesos.
             (re.compile(rf"[$€£¥] ?(?P<n>{num}) ?(?P<cur>{codes})(?!\w)"), lambda m: f"{m['n']} {m['cur']}"),
             (
                 re.compile(
-                    rf"{SIGN}(?P<cur>{money}) ?(?P<inner>[-−–])?(?P<n>{num})(?:[ -]?(?P<mag>{mags})\b)?(?:{DASH}(?:(?:{money}) ?)?(?P<n2>{num})(?:[ -]?(?P<mag2>{mags})\b)?)?(?: ?USD\b)?(?P<per> ?/ ?(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+){_STOP})?{END}"
+                    rf"{SIGN}{'' if self._g.tag == 'en' else after}(?P<cur>{money}) ?(?P<inner>[-−–])?(?P<n>{num})(?:[ -]?(?P<mag>{mags})\b(?!/[a-z]\b))?(?:{DASH}(?:(?:{money}) ?)?(?P<n2>{num})(?:[ -]?(?P<mag2>{mags})\b)?)?(?: ?USD\b)?(?P<per> ?/ ?(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+){_STOP})?{END}"
                 ),
                 self._money,
             ),
@@ -69,13 +76,13 @@ class Amounts(NumberWords):
             (re.compile(r"(?<![\w.,/])(?P<n>\d+)/(?P<n2>\d+) ?(?P<unit>mmHg|mm Hg)"), self._pressure),
             (
                 re.compile(
-                    rf"(?<![\w.,/-])(?<!\d )(?P<over>[1-9])/(?P<under>[2-8]|10|16) ?(?P<unit>{units}){_STOP}{END}"
+                    rf"(?<![\w.,/-])(?<!\d )(?P<over>[1-9])/(?P<under>[2-8]|10|16) ?(?P<unit>{units}){_STOP}{END}(?!['’]\w)"
                 ),
                 self._part_of_unit,
             ),
             (
                 re.compile(
-                    rf"{SIGN}(?<![A-Z]-)(?P<n>{num})(?:(?:{DASH}(?P<n2>{num}))| (?P<over>\d{{1,2}})/(?P<under>\d{{1,2}})| ?(?P<mag>{mags})(?= ))?[ -]?(?P<unit>{units}){_STOP}(?P<per>/(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+){_STOP})?{END}(?!-[a-z])"
+                    rf"{SIGN}(?<![A-Z]-)(?P<n>{num})(?:(?:{DASH}(?P<n2>{num}))| (?P<over>\d{{1,2}})/(?P<under>\d{{1,2}})| ?(?P<mag>{mags})(?= ))?[ -]?(?P<unit>{units}){_STOP}(?P<per>/(?:{units}|[A-ZÄÖÜ]?[a-zà-ÿ]+){_STOP})?{END}(?!-[a-z]|['’]\w)"
                 ),
                 self._unit,
             ),
@@ -197,6 +204,10 @@ class Amounts(NumberWords):
             and re.match(r" (?!di\b|de\b|e\b|y\b)[a-z]", match.string[match.end() :])
         ):
             return match.group()  # the verb
+        if match["unit"] == "A" and match.group()[-2].isdigit() and not _ELECTRIC.search(match.string):
+            return match.group()  # a seat or a room
+        if match["unit"] in "AVW" and re.match(r"-\d", match.string[match.end() :]):
+            return match.group()  # "recall 23V-412"
         if (
             match["unit"] in "AVW"
             and match.group().endswith(f"-{match['unit']}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from tts_engine.text.verbalise.codes import WEB_ADDRESS
-from tts_engine.text.verbalise.numbers import SIGN_FORM, VULGAR_FRACTIONS
+from tts_engine.text.verbalise.numbers import ROMAN_FORM, SIGN_FORM, VULGAR_FRACTIONS, roman
 
 _NAMES = "零一二三四五六七八九"
 _SPELLED = "零幺二三四五六七八九"
@@ -108,6 +108,10 @@ def _key(match: re.Match[str]) -> str:
     return re.sub("[*#]", lambda m: "星号" if m[0] == "*" else "井号", match.group())
 
 
+def _key_name(match: re.Match[str]) -> str:
+    return "星号" if match[1] == "*" else "井号"
+
+
 def _dotted(match: re.Match[str]) -> str:
     return "点".join(_spell(part) if len(part) > 2 or part[0] == "0" and part != "0" else _number(part)
                     for part in match["dotted"].split("."))  # fmt: skip
@@ -139,6 +143,11 @@ _PERS = "天|日|周|月|年|次|人|晚|夜|小时|分钟|分|秒|件|张|间|�
 _RULES = [
     (re.compile(r"(?<=\d)，(?=\d)"), lambda _: "， "),  # wetext would take it for a separator of thousands
     (re.compile(r"(?<![A-Za-z0-9-])(?=[A-Z0-9-]*(?:[A-Z]\d+[A-Z]|\d{4,}-[A-Z]\b))[A-Z0-9]+(?:-[A-Z0-9]+)+(?![A-Za-z0-9-])", re.ASCII), _code),
+    (re.compile(r"(?P<before>(?:有效期|到期|失效|过期)[^，。；！？\d]{0,6})(?P<m>0[1-9]|1[0-2])/(?P<y>\d\d)(?![\d/])"), lambda m: f"{m['before']}{_plain('20' + m['y'])}年{cardinal(int(m['m']))}月"),
+    (re.compile(rf"(?P<before>(?:{_CODE_WORDS})[是为：:\s#]*)(?P<code>(?=[A-Z\d-]*[A-Z])(?=[A-Z\d-]*\d)[A-Z\d]+(?:-[A-Z\d]+)+)(?![A-Za-z0-9-])"), lambda m: m["before"] + re.sub(r"[\d-]", lambda c: " " if c[0] == "-" else _spell(c[0]), m["code"])),
+    (re.compile(r"(?<!\d)((?:19|20)\d\d)(?=款|届|版(?!本)|赛季|级(?!别))"), lambda m: _plain(m[1])),
+    (re.compile(r"(?<![A-Za-z0-9])(?P<roman>II|III|IV|VI|VII|VIII|IX)(?=[型级期类代])"), lambda m: cardinal(roman(m["roman"]))),
+    (re.compile(r"(?<=[A-Z\u4e00-\u9fff]) ?(?:\+ ?(?=[A-Z\u4e00-\u9fff])|(?<=[A-Z])\+(?=\d)|= ?(?=[A-Z\d\u4e00-\u9fff]))"), lambda m: "加" if "+" in m[0] else "等于"),
     (re.compile(r"(?<![\d/])(?:24 ?[/xX×] ?7|7 ?[/xX×] ?24)(?![\d/]|小时)"), lambda _: "七天二十四小时"),
     (re.compile(r"(?<!\d)(\d{3,4})[*＊xX•]{2,}(\d{3,4})(?!\d)"), lambda m: f"{_spell(m[1])}，{_spell(m[2])}"),
     (re.compile(rf"(?<![{_ASCII}-])--(0[1-9]|1[0-2])-([0-2]\d|3[01])(?![{_ASCII}-])"), lambda m: f"{int(m[1])}月{int(m[2])}日"),
@@ -161,12 +170,14 @@ _RULES = [
     (re.compile(r"(?<![<>=])([<>])(?= ?\d)"), lambda m: "小于" if m[1] == "<" else "大于"),
     (re.compile(r"(?<=\d)转(\d{1,6})(?!\d|[^\W\d])"), lambda m: f"转{_spell(m[1])}"),
     (re.compile(r"\bNo\. ?(?=\d)", re.ASCII), lambda _: "第"),
+    (re.compile(r"(?<![A-Za-z0-9-])([A-Z]{2})(\d{4})(?![A-Za-z0-9.%-])"), lambda m: m[1] + _spell(m[2])),
     (re.compile(r"(?<![A-Za-z0-9])([A-Z]{2}|[A-Z]\d|\d[A-Z]) ?(\d{3,4})(?=次?航班)"), lambda m: m[1] + _spell(m[2])),
     (re.compile(WEB_ADDRESS, re.ASCII | re.I), _address),
     (re.compile(rf"(?<![{_ASCII}.])\d{{1,3}}(?:\.\d{{1,3}}){{3}}(?![{_ASCII}])"),
      lambda m: "点".join(_spell(part) for part in m.group().split("."))),
-    (re.compile(rf"(?<![{_ASCII}.])(?P<v>[vV]|版本)?(?P<dotted>\d+(?:\.\d+){{2,}})(?![{_ASCII}])"),
-     lambda m: f"{'版本' if m['v'] and m['v'] in 'vV' else m['v'] or ''}{_dotted(m)}"),
+    (re.compile(rf"(?<![{_ASCII}.])(?P<v>[vV]|版本)?(?P<dotted>\d+(?:\.\d+){{2,}})(?P<after>版本)?(?![{_ASCII}])"),
+     lambda m: f"{_dotted(m)}版本" if m["after"] else f"{'版本' if m['v'] and m['v'] in 'vV' else m['v'] or ''}{_dotted(m)}"),
+    (re.compile(r"(?<![A-Za-z0-9_*#])([*#])号?(?=键)"), _key_name),
     (re.compile(r"(?:按|拨|输入|键)[^。！？\d]{0,12}[*#][^。！？\d]{0,12}"), _key),
     (re.compile(rf"(?<![{_ASCII}])[*#][\d*#]*\d[\d*#]*|(?<![\d.])\d+#"),
      lambda m: "".join({"*": "星号", "#": "井号"}.get(c) or _SPELLED[int(c)] for c in m.group())),
@@ -177,7 +188,7 @@ _RULES = [
      lambda m: _groups(m.group())),
     (re.compile(r"(?<![A-Za-z0-9_.,:：/-])0\d{2,}(?![\d.,:：年月日/-])"), lambda m: _spell(m[0])),
     (re.compile(rf"(?<![{_ASCII}.,])\d{{15,}}[Xx]?(?![{_ASCII}])"), lambda m: _spell(m.group()) + ("X" if m.group()[-1] in "xX" else "")),
-    (re.compile(rf"(?:(?<![{_ASCII}%元)])(?P<sign>{SIGN_FORM}))?(?P<cur>{_MONEY_SIGNS}) ?(?P<inner>[-−])?(?P<n>{_NUMBER})(?P<mag>[万亿千百]*)(?:[-–~～](?:{_MONEY_SIGNS})?(?P<n2>{_NUMBER})(?P<mag2>[万亿千百]*))?"), _money),
+    (re.compile(rf"(?:(?<![{_ASCII}%元)])(?P<sign>{SIGN_FORM}))?(?P<cur>{_MONEY_SIGNS}) ?(?P<inner>[-−])?(?P<n>{_NUMBER})(?P<mag>[万亿千百]*)(?:[-–~～](?:{_MONEY_SIGNS})?(?P<n2>{_NUMBER})(?P<mag2>[万亿千百]*))?元?"), _money),
     (re.compile(rf"(?<![{_ASCII}.])(?P<a>{_NUMBER})%?[-–~～](?P<b>{_NUMBER})[%％]"),
      lambda m: f"百分之{_number(m['a'])}到百分之{_number(m['b'])}"),
     (re.compile(rf"(?<![{_ASCII}.])(?P<sign>{SIGN_FORM})?(?P<n>{_NUMBER})[%％]"),
@@ -195,6 +206,9 @@ _RULES = [
     (re.compile(r"(?<=比分)([是为：:]?) ?(\d{1,3})[-–](\d{1,3})"), lambda m: f"{m[1]}{_number(m[2])}比{_number(m[3])}"),
     (re.compile(rf"(?<![{_ASCII}.,年月日-])(\d{{1,4}}(?:\.\d+)?)[-–—](\d{{1,4}}(?:\.\d+)?)(?=个|级|天|日内|周|岁|人|次|片|粒|滴|小时|分钟|秒|公里|元|米|层|楼|名|位|件|工作日|折|倍|度|毫升|点(?!\d)|号|月|页|章|分(?!之)|块|斤|公斤|千克)"),
      lambda m: f"{_number(m[1])}到{_number(m[2])}"),
+    (re.compile(rf"第({ROMAN_FORM})(?=[章节卷部期册届条回季类级])"), lambda m: f"第{cardinal(roman(m[1]))}"),
+    (re.compile(r"第(\d{1,4}) ?[-–~～] ?(\d{1,4})(?![\d.])"), lambda m: f"第{cardinal(int(m[1]))}到{cardinal(int(m[2]))}"),
+    (re.compile(r"(?<![A-Za-z0-9.])(\d{2,5})M(?![A-Za-z0-9])"), lambda m: f"{cardinal(int(m[1]))}兆"),
     (re.compile(r"第(\d{1,8})(?![\d.])"), lambda m: f"第{cardinal(int(m[1]))}"),
     (re.compile(r"(?<=\d) ?[~～] ?(?=[-−]?\d)"), lambda _: "到"),
     (re.compile(r"(?<![\d.,/:年月])2(?=个|小时|天|周|次|件|位|名|张|条|份|台|间|种|家|杯|瓶|盒|人份|晚|碗|斤|公斤|段|笔|项|套|部|辆|根|支|片|粒|滴|颗)"), lambda _: "两"),
@@ -207,11 +221,12 @@ _RULES = [
     (re.compile(rf"(?<![A-WYZa-wyz0-9_.])(?P<n>{_NUMBER})(?P<unit>(?:[cmk]?m|厘米|毫米|米)?) ?[xX×*] ?(?=\d)"), lambda m: f"{m['n']}{m['unit']}乘"),
     (re.compile(r"7 ?[x×*] ?24(?=小时)"), lambda _: "七乘二十四"),
     (re.compile(rf"(?<![{_ASCII}.,])(?P<sign>[-−–])(?=\d)(?!\d+[-/年])(?P<n>{_NUMBER})(?![\d:]| ?[°℃])"), lambda m: f"负{_number(m['n'])}"),
+    (re.compile(r"(?<![\d.,])\d+\.\d+(?= ?[KMGT]B?(?![A-Za-z]))"), lambda m: _number(m.group())),  # wetext takes "月12.6GB" for a date
     (re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\d,])"), lambda m: _number(m.group())),
 ]  # fmt: skip
 _BARE_CODE = re.compile(r"[^\w$¥￥€£%-]*\d{4,}[^\w%$€£℃°]*")
 """A text of one row of digits: a clause such as this follows "your code is"."""
-_WORTH = re.compile(r"[\d@*#½⅓⅔¼¾]|周.[-–—~～]|www\.|://")
+_WORTH = re.compile(r"[\d@*#+=½⅓⅔¼¾]|第[IVX]|周.[-–—~～]|www\.|://")
 
 
 def prepare(text: str) -> str:

@@ -20,6 +20,7 @@ _PLACES = (
     "chambre|voie|quai|posto|camera|stanza|uscita|binario|assento|portão|quarto|plataforma|apto|poltrona"
 )
 """Words for places that have numbers and letters."""
+_KEY_NAMES = "pound|hash|star|asterisk|almohadilla|numeral|gato|asterisco|estrella|dièse|étoile|cancelletto|jogo da velha|cerquilha|raute|stern"
 _LETTERS = "A-Za-zÀ-ÖØ-öø-ÿ"
 _COUNTED = re.compile(r"([1-9]\d{0,4})((?:-[^\W\d_]?[a-zß-ÿ]{2,})+)")
 """A quantity that is joined with words."""
@@ -62,6 +63,17 @@ class Codes(NumberWords):
                 ":",
             ),
             # The number of an account (IBAN), in groups of four.
+            (  # a bank (ISO 9362)
+                re.compile(r"\b(?P<word>(?:SWIFT|BIC)\b[^.!?\d]{0,12}? )(?P<code>[A-Z]{6}[A-Z\d]{2}(?:[A-Z\d]{3})?)\b"),
+                lambda m: m["word"] + self._characters(m["code"]),
+            ),
+            (re.compile(r"\b[A-Z]{2}[ -]?\d{3}[ -]?[A-Z]{2}\b"), self._spelled_groups),  # a car
+            (  # "205/55 R16", a tyre
+                re.compile(r"\b(?P<w>\d{3})/(?P<h>\d{2}) ?Z?R ?(?P<d>\d{2})\b"),
+                lambda m: f"{self._int(m['w'])} {self._int(m['h'])} R {self._int(m['d'])}",
+                "R",
+            ),
+            (re.compile(r"\b[A-Z]{2} ?\d{3} ?\d{3} ?\d{3} ?[A-Z]{2}\b"), self._spelled_groups),  # UPU standard S10
             (re.compile(r"\b[A-Z]{2}\d{2}(?: [A-Z\d]{4}){2,7}(?: [A-Z\d]{1,4})?(?!\w)"), self._spelled_groups),
             (
                 re.compile(
@@ -69,8 +81,13 @@ class Codes(NumberWords):
                 ),
                 self._keys,
             ),
+            (  # "the pound key (#)"
+                re.compile(rf"(?P<name>\b(?:{_KEY_NAMES})\b[^.,;()]{{0,12}}) ?\([*#]\)", flags),
+                lambda m: m["name"],
+                "(",
+            ),
             (
-                re.compile(r"(?<![\w*#])(?P<key>[*#])(?= (?:to|for|key|pour|para|per|zum|um|für)\b)"),
+                re.compile(r"(?<![\w*#])(?P<key>[*#])(?=-(?:key|Taste)\b| (?:to|for|key|pour|para|per|zum|um|für)\b)"),
                 lambda m: g.star if m["key"] == "*" else g.pound,
                 "*#",
             ),
@@ -108,7 +125,7 @@ class Codes(NumberWords):
             (re.compile(r"(?<![\w.,-])\d{1,4}-(?!\d*000\b)\d{6,}(?![\w%]|[.,-]\d)"), self._groups, "-"),
             (re.compile(r"(?<![\w.,-])0\d(?:[ .]\d{2}){4}(?![\w%]|[.,-]\d)"), self._pairs, "0"),
             (re.compile(r"(?<![\w.,-])[6-9]\d{2}(?: \d{3}){2}(?![\w%]|[.,-]\d| ?[€$£])"), self._long),
-            (re.compile(r"(?<![\w.,-])(?<!\d )(?!\d{4}-\d{2}-\d{2}\b)0\d{1,4}[ /-]\d{3,8}(?:[ -]\d{2,5})*(?:-\d{1,5})?(?![\w%]|[.,-]\d)"), self._groups, "0"),
+            (re.compile(r"(?<![\w.,-])(?<!\d )(?!\d{4}-\d{2}-\d{2}\b)0\d{1,4}(?: ?/ ?|[ -])\d{3,8}(?:[ -]\d{2,5})*(?:-\d{1,5})?(?![\w%]|[.,-]\d)"), self._groups, "0"),
             (re.compile(r"(?<![\w.,-])(?!\d{4}[-–]\d{4}(?!\d))(?!\d{1,3}(?: \d{3})+(?![\d-]))\d{2,5}(?:[ -]\d{2,5})*[ -]\d{3,5}(?![\w%]|[.,-]\d)"), self._long),
         ]  # fmt: skip
 
@@ -126,7 +143,7 @@ class Codes(NumberWords):
     def codes(self) -> list[Rule]:
         """Return the rules for codes, and for letters and digits in one word."""
         g, flags = self._g, re.I
-        fillers = r"(?:[ :#.]|\b(?:number|no|num|code|is|es|est|è|é|ist|lautet|número|numéro|numero|nummer)\b){1,6}"
+        fillers = r"(?:[ :#.,]|\b(?:number|no|num|code|is|es|est|è|é|ist|lautet|número|numéro|numero|nummer)\b){1,6}"
         self._code_word = re.compile(
             rf"\b(?!(?:flight|vuelo|vol|volo|voo|flug)\b)(?:{g.code_words})\b{fillers}$", flags
         )
@@ -142,10 +159,17 @@ class Codes(NumberWords):
             ),
             (
                 re.compile(
-                    rf"\b(?P<before>(?:{g.code_words})\b(?:['’]s)?(?:[ :#]|\b(?:number|no|num|code|is|are|es|est|è|é|ist|lautet|lauten|sont|son|sono|são|est le|es el|è il|é o|ist die|ist der|número|numéro|numero|de|di|do|da)\b\.?|\b(?:de|di|do|da|du|del|della) (?:la |su )?[^\W\d_]+(?= ?(?:es|est|è|é|:|\d))){{0,4}}\s*)(?P<code>\d{{3,}}(?:[ -]\d{{2,}})*|\d\d(?:[ -]\d\d)+|\d{{1,2}}(?: \d{{3}})+|\d{{1,2}}-\d{{3,}}(?:-\d+)*)(?!\w|-\w|[.,:/%]\d|%|\s(?:(?!(?:is|was|has|as|expires|ends|arrives|ships|leaves|departs|needs|works|opens|closes|lands|belongs|costs|shows|contains|matches|starts|begins|allows|gets|takes|goes|comes|uses|runs|includes|requires|covers|gives|makes|does|applies|boards|stops|dans|des|les|nous|vous|pas|plus|das|des|los|las|dos|nos|vence|ihres|tras|mas|más|es|vous)\b)[a-zà-ÿ]+s|people|men|women|children)\b)",
+                    rf"\b(?P<before>(?:{g.code_words})\b(?:['’]s)?(?:[ :#.]|\b(?:number|no|num|code|is|are|es|est|è|é|ist|lautet|lauten|sont|son|sono|são|est le|es el|è il|é o|ist die|ist der|número|numéro|numero|de|di|do|da)\b\.?|\b(?:de|di|do|da|du|del|della) (?:la |su )?[^\W\d_]+(?= ?(?:es|est|è|é|:|\d))){{0,4}}\s*)(?P<code>\d{{3,}}(?:[ -]\d{{2,}})*|\d\d(?:[ -]\d\d)+|\d{{1,2}}(?: \d{{3}})+|\d{{1,2}}-\d{{3,}}(?:-\d+)*)(?!\w|-\w|[.,:/%]\d|%|\s(?:(?!(?:is|was|has|as|expires|ends|arrives|ships|leaves|departs|needs|works|opens|closes|lands|belongs|costs|shows|contains|matches|starts|begins|allows|gets|takes|goes|comes|uses|runs|includes|requires|covers|gives|makes|does|applies|boards|stops|dans|des|les|nous|vous|pas|plus|das|des|los|las|dos|nos|vence|ihres|tras|mas|más|es|vous)\b)[a-zà-ÿ]+s|people|men|women|children)\b)",
                     flags,
                 ),
                 self._code,
+            ),
+            (  # "2024/0091"
+                re.compile(r"(?<![\w/.,-])(?P<n>\d{4})/(?P<n2>0\d{2,}|(?!(?:19|20)\d\d\b)\d{4,})(?![\w/]|[.,]\d)"),
+                lambda m: (
+                    f"{g.year(int(m['n'])) if self._is_year(m['n']) else self._spell(m['n'])} {g.address['/']} {self._code_digits(m['n2'])}"
+                ),
+                "/",
             ),
             (  # "INV/2024/001"
                 re.compile(
@@ -225,6 +249,10 @@ class Codes(NumberWords):
 
     def _keys(self, match: re.Match[str]) -> str:
         names = {"*": self._g.star, "#": self._g.pound}
+        if re.fullmatch(r"\*\d{4}", match.group()) and not re.search(
+            rf"\b(?:{self._g.key_words}|dial|call)\b[^.!?]*$", match.string[: match.start()], re.I
+        ):
+            return self._spell(match.group())  # the end of a card number
         return " ".join(names.get(char) or self._g.digits[int(char)] for char in match.group())
 
     def _key(self, match: re.Match[str]) -> str:

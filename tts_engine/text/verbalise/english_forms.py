@@ -8,6 +8,9 @@ from tts_engine.text.verbalise import english_calendar, english_places
 from tts_engine.text.verbalise.grammar import Grammar, Noun
 from tts_engine.text.verbalise.numbers import DASH, Rule, any_of, roman
 
+_WEEKDAYS = {
+    "M": "Monday", "T": "Tuesday", "Tu": "Tuesday", "W": "Wednesday", "Th": "Thursday", "F": "Friday", "Sa": "Saturday", "Su": "Sunday",
+}  # fmt: skip
 _MANY = {2: "hundreds", 3: "thousands", 4: "tens of thousands", 5: "hundreds of thousands", 6: "millions"}
 """Words for "1,000s of", by the number of zeros."""
 _BEFORE_CODE = {
@@ -16,7 +19,7 @@ _BEFORE_CODE = {
 }  # fmt: skip
 _PRICED = (
     "bills?|notes?|coins?|gift|coupons?|vouchers?|credits?|deposits?|fees?|co-?pays?|copayments?|deductibles?|minimums?|maximums?|"
-    "limits?|discounts?|rebates?|bonus|shipping|delivery|tip|check|cashback|surcharge|plan|tickets?|charges?|penalty|fine|refund|payment|purchase|order|"
+    "repair|upgrade|prize|reward|donation|estimate|quote|meal|menu|pass|membership|premium|loan|limits?|discounts?|rebates?|bonus|shipping|delivery|tip|check|cashback|surcharge|plan|tickets?|charges?|penalty|fine|refund|payment|purchase|order|"
     "transfer|wire|withdrawal|(?:annual|monthly|late|service|cancellation|delivery|cover|down|reconnect|resort|booking) "
     "(?:fees?|charges?|plans?|payments?|premiums?|deductibles?|surcharges?|limits?)"
 )
@@ -94,7 +97,7 @@ def rules(grammar: Grammar) -> list[Rule]:
 
     def priced(match: re.Match[str]) -> str:
         unit, cent = grammar.currencies[match["cur"]]
-        whole = match["n"].replace(",", "")
+        whole = (match["n"] or "0").replace(",", "")
         words = f"{said(whole)} {unit.one}"
         if whole == "0" and match["c"] and cent:
             return f"{said(match['c'])} {cent.one}"
@@ -147,6 +150,34 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"\b(?P<n>480|720|1080|1440|2160)(?P<p>[pi])(?=\b|[36]0\b)"), lambda m: f"{pairs(m['n']) if len(m['n']) == 4 else said(m['n'][0]) + ' ' + said(m['n'][1:])} {m['p'].upper()}", "pi"),
         (re.compile(rf"(?<![\w.,$€£-])(?P<n>[24568]|1[026])K\b(?= (?:{screens})\b| ?(?:run|race|walk|fun run)\b)|(?<=\bin )(?P<n2>[2458])K\b"), lambda m: f"{said(m['n'] or m['n2'])} K", "K"),
         (re.compile(r"(?<![\w.,$€£-])(?P<n>[48])K\b(?=[,.;)]| ?@| and\b| or\b|$)"), lambda m: f"{said(m['n'])} K" if re.search(r"\b(?:HDMI|TVs?|UHD|Hz|[Vv]ideo|[Mm]onitor|[Ss]tream|[Rr]esolution|[Ss]creen|[Dd]isplay)", m.string) else m[0], "K"),
+        (re.compile(r"(?<=\w) ?['’‘]n['’]? (?=\w)"), lambda _: " and ", "n"),
+        (re.compile(r"(?<=\d{4}) x(?P<n>\d{1,5})\b(?! ?[x×])"), lambda m: f", extension {' '.join(grammar.digits[int(d)] for d in m['n'])}", "x"),
+        (re.compile(r"(?<=\b[JS]r\. )Dr\b\.?"), lambda m: "Drive" + ("." if m[0].endswith(".") and not m.string[m.end() :].strip() else "")),
+        (re.compile(r"(?<![\w.,:/$€£+#-])(?P<a>[45])0(?P<b>[1-9])(?![\w%-]|[.,:]\d)"), lambda m: f"{said(m['a'])} oh {said(m['b'])}" if re.search(r"\b(?:error|HTTP|status code)", m.string) or m.string[: m.start()].endswith((" a ", " the ")) and re.match(r"[.,;!?]|$", m.string[m.end() :]) else m[0], "0"),
+        (re.compile(r"\b(?P<what>(?i:tax|taxes|VAT|GST|fees|breakfast|shipping|parking|tip|service)) incl\.(?P<end>$)?(?! [a-z])"), lambda m: f"{m['what']} included" + ("" if m["end"] is None else "."), "."),
+        (re.compile(r"(?<=\d )(?P<what>ppl|pkgs)\b"), lambda m: "people" if m["what"] == "ppl" else "packages", "p"),
+        (re.compile(r"(?<![\w.,/])(?P<part>[¼½¾]|1/4|1/2|3/4)-(?P<unit>lb|oz|in|mi|gal)\b\.?(?= [a-z])"), lambda m: f"{({'¼': 'quarter', '½': 'half', '¾': 'three quarter', '1/4': 'quarter', '1/2': 'half', '3/4': 'three quarter'})[m['part']]} {grammar.units['in.' if m['unit'] == 'in' else m['unit']].one}", "-"),
+        (re.compile(r"(?<=\d)[ -]?(?P<room>BR|BDR|BD|BA)\b"), lambda m: " bath" if m["room"] == "BA" else " bedroom", "B"),
+        (re.compile(r"(?P<unit>\bmpg|miles per gallon) hwy\b"), lambda m: f"{m['unit']} highway", "h"),
+        (re.compile(r"½-(?=price|day|hour|off|size|board|term|marathon)"), lambda _: "half-", "½"),
+        (re.compile(r"\b501\(c\)(?:\((?P<n>\d{1,2})\))?"), lambda m: "five oh one C" + (f" {said(m['n'])}" if m["n"] else ""), "("),
+        (re.compile(r"\b(?P<the>[Tt]he) (?P<h>[01]?\d|2[0-3])\.(?P<m>[0-5]\d)(?=[.,;!?]|$| (?:from|to|train|service|departure|is)\b)"), lambda m: f"{m['the']} {m['h']}:{m['m']}" if re.search(r"\b(?:trains?|tickets?|platform|rail|depart\w*|cancelled|delayed|from [A-Z])", m.string) else m[0], "."),
+        (re.compile(r"(?<![\w.,])(?P<h>[5-9]|1\d|2[0-3])h(?P<m>[0-5]\d)\b"), lambda m: f"{m['h']}:{m['m']}", "h"),
+        (re.compile(r"\b(?P<h>1[0-2]|[1-9])/(?P<h2>1[0-2]|[1-9])c\b"), lambda m: f"{said(m['h'])}, {said(m['h2'])} Central", "c"),
+        (re.compile(r"\bbtw (?=\d)"), lambda _: "between ", "b"),
+        (re.compile(r"(?<=\d) pp\.(?P<end>$)?(?=\W|$)"), lambda m: " per person" + ("" if m["end"] is None else "."), "p"),
+        (re.compile(r"\bincl\.(?=[?!])"), lambda _: "included", "."),
+        (re.compile(r"(?P<place>\b(?i:route|bus|line|train|tram|model) )(?P<n>\d{1,3})X\b"), lambda m: f"{m['place']}{said(m['n'])} X", "X"),
+        (re.compile(r"\b(?P<beds>[1-6])/(?P<baths>[1-4](?:\.5)?) (?=house|home|condo|town ?house|apartment|bungalow|ranch)"), lambda m: f"{m['beds']} {m['baths']} ", "/"),
+        (re.compile(r"\b(?P<what>(?i:floors|rooms|gates|platforms|tracks|lanes|doors|units|bays)) (?P<n>\d{1,3})/(?P<n2>\d{1,3})(?![\w/])"), lambda m: f"{m['what']} {said(m['n'])} and {said(m['n2'])}", "/"),
+        (re.compile(r"\bft[-·]lbs?\b"), lambda _: "foot pounds", "f"),
+        (re.compile(r"\bI (?P<and>&|and|or) II\b"), lambda m: f"one {'or' if m['and'] == 'or' else 'and'} two", "I"),
+        (re.compile(r"\bYr\. (?=\d)"), lambda _: "Year ", "Y"),
+        (re.compile(r"\b(?:M|Tu|T|W|Th)(?:/(?:Tu|W|Th|F|Sa|Su))+\b"), lambda m: ", ".join(_WEEKDAYS[day] for day in m[0].split("/")), "/"),
+        (re.compile(r"§{2,} ?(?=\w)"), lambda _: "sections ", "§"),
+        (re.compile(r"\b(?P<name>RTX|GTX|RX|Ryzen [3579]|Amtrak|LaserJet|OfficeJet|DeskJet|Latitude|Inspiron) (?P<n>[1-9]\d(?!00)\d\d)(?!\w|[.,:]\d)"), lambda m: f"{m['name']} {pairs(m['n'])}"),
+        (re.compile(r"(?P<before>\b(?:[Aa]|[Tt]he|[Tt]his|[Oo]ur|[Yy]our|[Aa]nnual|[Cc]harity|[Vv]irtual|[Rr][au]n) )(?P<n>5|10|15)K(?=[.,;!?)]|$| (?:is|was|starts|begins|on|at|in|this|and|course|route)\b)"), lambda m: f"{m['before']}{said(m['n'])} K", "K"),
+        (re.compile(r"(?P<before>\b(?:ending|ends|ended|card|account|acct\.?)(?: (?:in|with|number|is))? )x(?=\d{3,5}\b)", re.I), lambda m: m["before"], "x"),
         (re.compile(r"(?<=[a-z] )x(?P<n>\d{3,5})\b(?! ?[\d.,%]\d)"), lambda m: f"extension {' '.join(grammar.digits[int(d)] for d in m['n'])}", "x"),
         (re.compile(r"(?<=\d) [x×] (?=[$€£]\d)|(?<=[a-z]) [x×] (?=\d+ (?:days?|weeks?|months?|years?|hours?|doses?)\b)"), lambda _: " × ", "x×"),
         (re.compile(r"\b(?<!\d )(?<!\d-)(?P<thing>[a-z]{4,}) [x×] (?=\d{1,3}\b)"), lambda m: f"{m['thing']} × ", "x×"),
@@ -185,6 +216,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(rf"(?P<before>\b(?:[Aa]n?|[Tt]h(?:e|is|at)|[Yy]our|[Oo]ur|[Mm]y|[Ee](?:ach|very)|[Nn]ew) )(?P<n>\d{{1,3}}(?:,\d{{3}})+|\d{{1,4}}(?:\.\d+)?) ?(?P<unit>{sizes})(?= (?:[A-Z]+\d[\w-]* )?(?!(?:{after_size})\b)[a-z]{{3,}})"), singular),
         (re.compile(r"\b(?P<word>(?i:attempt|step|part|page|box|package|parcel|item|stop|day|question|try|round|game|piece|bag|message|slide)) (?P<n>\d{1,2})/(?P<n2>\d{1,3})(?![\w/]|[.,]\d)"), lambda m: f"{m['word']} {said(m['n'])} of {said(m['n2'])}", "/"),
         (re.compile(r"(?<![\w-])(?P<n>\d{1,3})(?P<l>(?![KMB])[A-Z]|B(?=[-–]\d+[A-J]))[-–](?P<n2>\d{1,3})(?P<l2>(?![KM])[A-Z])(?![\w-])"), lambda m: f"{said(m['n'])} {m['l']} to {said(m['n2'])} {m['l2']}", "-–"),
+        (re.compile(r"\b(?P<first>he|his|him|she|hers?|yes)/(?=(?:she|hers?|he|him|his|they|their|them|no)\b)", re.I), lambda m: f"{m['first']} or ", "/"),
         (re.compile(r"(?<=[a-z])/(?P<unit>hr|yr|mo|wk)\b\.?(?!\w)"), lambda m: f" per {grammar.units[m['unit']].one}", "/"),
         (re.compile(r"\bq(?P<n>\d{1,2})(?P<unit>h|d|w)\b"), lambda m: f"every {said(m['n'])} {({'h': 'hour', 'd': 'day', 'w': 'week'}[m['unit']])}s", "q"),
         (re.compile(r"\b[Ee]st\. (?=(?:1[5-9]\d\d|20[0-2]\d)\b)"), lambda m: f"{m[0][0]}stablished ", "."),
@@ -201,7 +233,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"\b([Pp])g?\. ?(?=\d)"), lambda m: f"{m[1]}age ", "."),
         (re.compile(r"\bArt\. ?(?=\d)|\bSec (?=\d)"), lambda m: "Article " if m[0][0] == "A" else "Section ", "AS"),
         (re.compile(r"\b([Nn])o\.(?=\d)"), lambda m: f"{m[1]}umber ", "."),
-        (re.compile(r"\b([Ss]eats|[Rr]ows|[Gg]ates|[Ss]ections|[Ll]ines|[Oo]ptions|[Tt]erminals|[Zz]ones|[Gg]roups|[Tt]racks) ([A-Z]) ?[-–] ?([A-Z])\b"), lambda m: f"{m[1]} {m[2]} to {m[3]}", "-–"),
+        (re.compile(r"\b([Ss]eats|[Rr]ows|[Gg]ates|[Ss]ections|[Ll]ines|[Oo]ptions|[Tt]erminals|[Zz]ones|[Gg]roups|[Tt]racks|[Hh]alls|[Bb]uildings|[Ww]ings|[Ss]tudios|[Bb]locks|[Uu]nits|[Dd]oors|[Vv]itamins) ([A-Z]) ?[-–] ?([A-Z])\b"), lambda m: f"{m[1]} {m[2]} to {m[3]}", "-–"),
         (re.compile(r"(?<![\w-])(?P<l>[A-Z])(?P<n>\d{1,3})[-–](?P=l)(?P<n2>\d{1,3})(?![\w-])"), lambda m: f"{m['l']} {said(m['n'])} to {m['l']} {said(m['n2'])}" if int(m["n2"]) > int(m["n"]) else m[0], "-–"),
         # Sizes.
         (re.compile(r"(?<![\w./,-])(?P<n>\d{1,3}(?:\.\d)?)[-–](?=\d{1,3}(?:\.\d)?[\"”″](?!\w))"), lambda m: f"{m['n']} to ", '"”″'),
@@ -228,7 +260,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?<=\+)(?: ?)(Del|Ins|PrtSc)\b"), lambda m: {"Del": " Delete", "Ins": " Insert", "PrtSc": " Print Screen"}[m[1]], "+"),
         (re.compile(r"\b(?P<before>(?:expir\w*|exp\.?|valid (?:thru|through|until))(?: date)?:?(?: (?:is|on|in|of))? )(?P<m>\d\d)/(?P<y>\d\d)(?![\w/])", re.I), expiry, "/"),
         (re.compile(r"(?<=\bor )(?:[2-9]11|988|999|112)(?![\w%]|[.,:]\d| [a-z]+s\b)|(?<![\w.,:/$€£+#-])911(?![\w%-]|[.,:]\d| (?!calls|operators|services|dispatchers)[a-z]+s\b)"), lambda m: " ".join(grammar.digits[int(d)] for d in m[0]), "189"),
-        (re.compile(r"\b(?P<word>account|acct\.?|order|policy|invoice|reference|ref\.?|case|ticket|claim|member|serial|flight|bus|room) [Nn]o\. ?(?=[\dA-Z])", re.I), lambda m: f"{m['word']} number ", "."),
+        (re.compile(r"\b(?P<word>account|acct\.?|order|policy|invoice|reference|ref\.?|case|ticket|claim|member|serial|flight|bus|room|tracking|confirmation|booking|reservation|plate|model|part|routing|id|customer|loan|prescription|Rx|receipt|meter|permit|license|licence|file) [Nn]o\. ?(?=[\dA-Z])", re.I), lambda m: f"{m['word']} number ", "."),
         # Amounts in the form of continental Europe: "5 000,50 €", "1.234,56".
         (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:[ .]\d{3})+,\d{1,2}|\d+,\d{2}(?= ?€)|(?<=[€£])\d+,\d{2}|(?<=€ )\d+,\d{2})(?!\w|[.,]\d)"), lambda m: re.sub(r"[ .]", "", m["n"]).replace(",", "."), ","),
         (re.compile(r"(?<![\w.,])(?P<n>\d{1,3}(?:[ .]\d{3})+)(?= ?€(?!\d))"), lambda m: re.sub(r"[ .]", "", m["n"]), "€"),
@@ -237,7 +269,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"(?<![\w.,])\d{1,3}(?:\.\d{3}){2,}(?![\w]|[.,]\d)"), lambda m: said(m[0].replace(".", "")), "."),
         # Money.
         (re.compile(r"\b(?P<cur>AUD|CAD|NZD|HKD|SGD|USD|MXN) ?\$ ?(?=\d)"), lambda m: f"{m['cur']} ", "$"),
-        (re.compile(rf"(?<![\w-])(?P<cur>[$€£])(?P<n>\d{{1,3}}(?:,\d{{3}})*|\d+)(?:\.(?P<c>\d\d))?(?= (?:[A-Z]{{2,5}} )?(?:{_PRICED})\b)(?! (?:charges?|fees?|order|payment|purchase) (?:of|for|from)\b)"), priced, "$€£"),
+        (re.compile(rf"(?<![\w-])(?P<cur>[$€£])(?:(?P<n>\d{{1,3}}(?:,\d{{3}})*|\d+)|(?=\.))(?:\.(?P<c>\d\d))?(?= (?:[A-Z]{{2,5}} )?(?:{_PRICED})\b)(?! (?:charges?|fees?|order|payment|purchase) (?:of|for|from)\b)"), priced, "$€£"),
         (re.compile(r"(?<=\d) ?/ ?ea\b\.?|(?<=\d) ea\b\.?"), lambda _: " each", "a"),
         (re.compile(r"\bper (?P<unit>hr|yr|mo|wk|min|sec|lb|oz|gal|mi|km|kg|sq ft|kWh|kW|GB|MB|TB|mL|mg|dL)\b\.?(?!\w)"), lambda m: f"per {grammar.units[m['unit']].one}" + ("." if m[0].endswith(".") and not m.string[m.end() :].strip() else "")),
         (re.compile(r"(?<=\d) ?bps\b"), lambda _: " basis points", "b"),

@@ -11,6 +11,12 @@ _STATES = (
     "AL|AK|AZ|AR|CA|CO|CT|DE|DC|FL|GA|HI|ID|IL|IN|IA|KS|KY|LA|ME|MD|MA|MI|MN|MS|MO|MT|NE|NV|NH|NJ|NM|NY|NC|ND|OH|OK|OR|PA|RI|"
     "SC|SD|TN|TX|UT|VT|VA|WA|WV|WI|WY"
 )
+_STATE_NAMES = dict(zip(_STATES.split("|"), (
+    "Alabama|Alaska|Arizona|Arkansas|California|Colorado|Connecticut|Delaware|DC|Florida|Georgia|Hawaii|Idaho|Illinois|Indiana|Iowa|"
+    "Kansas|Kentucky|Louisiana|Maine|Maryland|Massachusetts|Michigan|Minnesota|Mississippi|Missouri|Montana|Nebraska|Nevada|New Hampshire|"
+    "New Jersey|New Mexico|New York|North Carolina|North Dakota|Ohio|Oklahoma|Oregon|Pennsylvania|Rhode Island|South Carolina|South Dakota|"
+    "Tennessee|Texas|Utah|Vermont|Virginia|Washington|West Virginia|Wisconsin|Wyoming"
+).split("|"), strict=True))  # fmt: skip
 _DIRECTIONS = {"N": "North", "S": "South", "E": "East", "W": "West"}
 _COMPASS = {**_DIRECTIONS, "NE": "Northeast", "NW": "Northwest", "SE": "Southeast", "SW": "Southwest"}
 _STREETS = {
@@ -50,8 +56,8 @@ def rules(grammar: Grammar) -> list[Rule]:
         name = re.sub(r"\b([NSEW])\b\.?(?= )", lambda m: _DIRECTIONS[m[1]], name)
         return f"{name}{_STREETS[match['street']]}{stop}"
 
-    def digits(match: re.Match[str]) -> str:
-        return " ".join(grammar.digits[int(char)] for char in match[0] if char.isdigit())
+    def digits(code: str) -> str:
+        return " ".join(grammar.digits[int(char)] for char in code if char.isdigit())
 
     def letters(match: re.Match[str]) -> str:
         return " ".join(grammar.digits[int(c)] if c.isdigit() else c for c in match[0] if c.isalnum())
@@ -63,7 +69,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         return f"{kind} {said}" + (f" {grammar.cardinal(rest, 'm', False)}" if rest else "")
 
     return [
-        (re.compile(rf"(?<=\b(?:{_STATES}) )\d{{5}}(?:-\d{{4}})?(?!\w)"), digits),
+        (re.compile(rf"\b(?P<state>{_STATES}) (?P<zip>\d{{5}}(?:-\d{{4}})?)(?!\w)"), lambda m: f"{_STATE_NAMES[m['state']]} {digits(m['zip'])}"),
         (re.compile(r"(?<![\w-])(?:[A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}|[A-Z]\d[A-Z] \d[A-Z]\d)(?![\w-])"), letters),
         (re.compile(r"\b(?P<part>Rte|Rt|Hwy|Blk|Lvl)\. (?=\d)"), lambda m: f"{_PARTS[m['part']]} ", "."),
         (re.compile(r"(?<=\d )(?P<way>[NSEW])\. (?=[A-Z][a-z]+)"), lambda m: f"{_DIRECTIONS[m['way']]} ", "."),

@@ -159,12 +159,12 @@ FRENCH = Grammar(
     },
     fractions=fraction, and_fraction="et", per="par", star="étoile", pound="dièse",
     key_words="appuyez|appuyer|tapez|taper|composez|composer|faites|touche|touches|saisissez|entrez|pressez",
-    code_words="cvv|cryptogramme|code|code pin|pin|mot de passe|se terminant par|finissant par|termine par|terminée par|code postal|compte|"
+    code_words=r"iban|chiffres|(?:réf|ref)(?!\.? ?#)|cvv|cryptogramme|code|code pin|pin|mot de passe|se terminant par|finissant par|termine par|terminée par|code postal|compte|"
     "commande|facture|référence|réservation|dossier|carte|vol|chambre|salle|poste|ticket|contrat|client|suivi|numéro|n°|"
     "téléphone|siret|siren|port",
     date_words="le|au|du|avant le|depuis le|jusqu'au|dès le|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche",
     abbreviations={
-        "fig.": "figure",
+        "Sté": "société", "fig.": "figure",
         "incl.": "inclus", "CP": "code postal",
         "MM.": "messieurs", "Mme": "madame", "Mmes": "mesdames", "Mlle": "mademoiselle", "Mlles": "mesdemoiselles",
         "Mgr": "monseigneur", "Dr": "docteur", "Dr.": "docteur", "Pr": "professeur", "etc.": "et cetera",
@@ -188,6 +188,8 @@ FRENCH = Grammar(
     },
     feminine=r"\w+(?:tions?|sions?|xions?|tés?|ées?|ies?|ures?|ettes?|[ae]nces?|esses?|elles?|ines?|ades?|isons?)|"
     r"personnes?|minutes?|heures?|secondes?|places?|nuits?|pages?|chambres?|fois|lignes?|commandes?|cartes?|factures?|"
+    r"tables?|pizzas?|quiches?|tartes?|soupes?|bouteilles?|assiettes?|crêpes?|galettes?|formules?|villes?|familles?|filles?|femmes?|équipes?|listes?|lettres?|étapes?|"
+    r"erreurs?|gares?|clés?|gouttes?|doses?|taxes?|notes?|visites?|images?|caisses?|ampoules?|langues?|plages?|serviettes?|valises?|portes?|fenêtres?|chaises?|nouvelles?|"
     r"étoiles?|pièces?|livres?|rues?|factures?|tonnes?|tasses?|cuillères?|voitures?|demandes?|boîtes?|adresses?|réponses?|offres?|touches?|petites?|grandes?|bonnes?|longues?",
     not_counted="pour|par|puis|dans|sur|sous|avec|est|sont|sera|était|qui|que|les|des|aux|une|mais|donc|car|afin|vous|nous|"
     "avant|après|chez|sans|entre|vers|ont|peut|doit|expire|arrive|part",

@@ -146,12 +146,12 @@ GERMAN = Grammar(
     },
     fractions=fraction, and_fraction="", per="pro", star="Stern", pound="Raute",
     key_words="drücken|drück|wählen|taste|eingeben|tippen",
-    code_words="cvv|notruf|code|pin|tan|endung|kennwort|passwort|endet auf|endend auf|postleitzahl|plz|kontonummer|kundennummer|bestellnummer|"
+    code_words="iban|ziffern|cvv|notruf|code|pin|tan|endung|kennwort|passwort|endet auf|endend auf|postleitzahl|plz|kontonummer|kundennummer|bestellnummer|"
     "bestellung|rechnungsnummer|auftragsnummer|referenz|vorgangsnummer|ticket|zimmer|raum|flug|\\w*nummer|steuer-?id|kunden-?id|id|port|durchwahl|karte",
     date_words="am|bis|vom|ab|seit|zum|bis zum",
     abbreviations={
-        "Abb.": "Abbildung", "Pkt.": "Punkte", "Jg.": "Jahrgang", "Whg.": "Wohnung", "ff.": "folgende", "zzgl": "zuzüglich",
-        "p. a.": "pro Jahr", "p.a.": "pro Jahr", "min.": "minimal", "zw.": "zwischen", "z.B.": "zum Beispiel", "z. B.": "zum Beispiel", "d.h.": "das heißt", "d. h.": "das heißt", "usw.": "und so weiter",
+        "Abb.": "Abbildung", "ds. Mts.": "dieses Monats", "d. M.": "dieses Monats", "lfd.": "laufenden", "a. M.": "am Main", "a.M.": "am Main", "Erw.": "Erwachsene", "Pkt.": "Punkte", "Jg.": "Jahrgang", "Whg.": "Wohnung", "ff.": "folgende", "zzgl": "zuzüglich",
+        "p. a.": "pro Jahr", "p. P.": "pro Person", "p.P.": "pro Person", "p. M.": "pro Monat", "p.M.": "pro Monat", "p.a.": "pro Jahr", "min.": "minimal", "zw.": "zwischen", "z.B.": "zum Beispiel", "z. B.": "zum Beispiel", "d.h.": "das heißt", "d. h.": "das heißt", "usw.": "und so weiter",
         "bzw.": "beziehungsweise", "ca.": "circa", "Dr.": "Doktor", "Prof.": "Professor", "Hr.": "Herr", "Fr.": "Frau",
         "Nr.": "Nummer", "inkl.": "inklusive", "zzgl.": "zuzüglich", "ggf.": "gegebenenfalls", "Tel.": "Telefon",
         "u.a.": "unter anderem", "u. a.": "unter anderem", "evtl.": "eventuell", "max.": "maximal", "mind.": "mindestens", "vgl.": "vergleiche",

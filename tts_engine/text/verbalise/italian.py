@@ -160,7 +160,7 @@ ITALIAN = Grammar(
     },
     fractions=fraction, and_fraction="e", per="al", star="asterisco", pound="cancelletto",
     key_words="prema|premi|premere|premete|digiti|digita|digitare|digitate|tasto|tasti|selezioni|inserisca|inserisci|componga",
-    code_words="cvv|codice|pin|password|che termina con|termina con|che finisce con|finisce con|terminante con|cap|conto|ordine|"
+    code_words=r"iban|cifre|(?:rif|ref)(?!\.? ?#)|cvv|codice|pin|password|che termina con|termina con|che finisce con|finisce con|terminante con|cap|conto|ordine|"
     "fattura|riferimento|prenotazione|pratica|carta|volo|camera|stanza|interno|biglietto|contratto|cliente|spedizione|numero|"
     "telefono|tessera",
     date_words="il|dal|al|del|entro il|fino al|lunedì|martedì|mercoledì|giovedì|venerdì|sabato|domenica",
@@ -185,7 +185,7 @@ ITALIAN = Grammar(
     roman_before={
         **dict.fromkeys("capitolo tomo volume atto parte fase livello titolo articolo".split(), "cardinal"),
         **dict.fromkeys(
-            "papa re vittorio umberto carlo luigi enrico filippo giovanni paolo pio benedetto leone clemente gregorio "
+            "municipio papa re vittorio umberto carlo luigi enrico filippo giovanni paolo pio benedetto leone clemente gregorio "
             "alessandro napoleone emanuele federico francesco".split(), "ordinal"),
         **dict.fromkeys("elisabetta caterina maria".split(), "feminine"),
     },

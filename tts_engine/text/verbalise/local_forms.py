@@ -22,8 +22,20 @@ def rules(grammar: Grammar) -> list[Rule]:
             _day_before_date(grammar),
             *_inches(grammar),
             *_ranges_of_dates(grammar),
+            (
+                re.compile(r"\b[Cc]trl(?= ?\+)"),
+                lambda _: (
+                    "Control"
+                    if grammar.tag in ("es", "it", "pt")
+                    else "Contrôle"
+                    if grammar.tag == "fr"
+                    else "Steuerung"
+                ),
+                "+",
+            ),
             (re.compile(r"\b[Kk]m (?=\d)"), lambda _: f"{grammar.units['km'].one} ", "k"),
             *_durations(grammar),
+            *_short_month_of_year(grammar),
             *read(grammar),
         ]
         if read
@@ -40,7 +52,7 @@ def _vulgar_fraction(g: Grammar) -> Rule:
 
     signs = "".join(VULGAR_FRACTIONS)
     return (
-        re.compile(rf"(?P<n>\d{{1,3}})? ?(?P<vulgar>[{signs}]) ?(?=(?:{any_of(g.units)})(?!\w)|[^\W\d_]{{4,}})"),
+        re.compile(rf"(?:(?P<n>\d{{1,3}}) ?)?(?P<vulgar>[{signs}]) ?(?=(?:{any_of(g.units)})(?!\w)|[^\W\d_]{{4,}})"),
         slashed,
         signs,
     )
@@ -146,6 +158,20 @@ def _day_before_date(g: Grammar) -> Rule:
     return re.compile(
         pattern
     ), lambda m: f"{full.get(m['day'], full.get(m['day'].lower(), m['day']))}{m['comma'] or m['comma2'] or ''} "
+
+
+def _short_month_of_year(g: Grammar) -> list[Rule]:
+    """Return the rule for a month with its year: "jan/2025"."""
+    full = dict(zip(g.month_short, g.months, strict=True))
+    of = " de" if g.tag in ("es", "pt") else ""
+
+    def read(match: re.Match[str]) -> str:
+        year = int(match["year"])
+        return f"{full[match['month'].lower()]}{of} {g.year(year if year > 99 else 2000 + year)}"
+
+    return [
+        (re.compile(rf"\b(?P<month>(?i:{any_of(full)}))\.?/(?P<year>(?:20)?\d\d)(?![\w/]|[.,]\d)"), read, "/"),
+    ]
 
 
 def _ranges_of_dates(g: Grammar) -> list[Rule]:
@@ -264,8 +290,12 @@ def _german(g: Grammar) -> list[Rule]:
         "Stk": "Stück",
     }
     nouns = any_of([*ending, *feminine.split("|")])
+    she = re.compile(g.feminine)
+    days_of_week = dict(zip(*(names.split() for names in _DAYS["de"]), strict=True))
     rulers = "Heinrich|Karl|Ludwig|Friedrich|Wilhelm|Elisabeth|Johannes Paul|Johannes|Paul|Benedikt|Otto|Napoleon|Katharina|Papst Leo|Leo|Pius|Philipp|Georg|Maria|Margarethe|Rudolf|Leopold"
     return [
+        (re.compile(rf"\b(?P<before>(?:[Aa]m|[Aa]b|[Bb]is|[Vv]om|[Zz]um|[Nn]ächsten|[Kk]ommenden|[Dd]iesen|[Jj]eden)(?: nächsten| kommenden)?) (?P<day>{any_of(days_of_week)})\.(?P<end>$)?"), lambda m: f"{m['before']} {days_of_week[m['day']]}" + ("" if m["end"] is None else ".")),
+        (re.compile(r"(?<=[a-zäöü]{3})nr\.(?= ?\S)"), lambda _: "nummer"),
         (re.compile(r"(?<=[a-zäöü]{3})str\.(?=\W|$)"), lambda m: "straße" + ("" if m.string[m.end() :].strip() else ".")),
         (re.compile(r"(?<![\w.,])(?P<d>[1-9]|[12]\d|3[01])\. ?[-–] ?(?=\d{1,2}\.(?:\d|1[0-2])\.(?!\d)|\d{1,2}\. (?:Stock|Etage|Klasse|Woche)\b)"), lambda m: f"{g.date(int(m['d']), 1, None).split()[0]} {g.to} ", "-–"),
         (re.compile(rf"\b(?P<before>[Aa]m|[Vv]om|[Zz]um|[Aa]b(?: dem)?) (?P<days>(?:\d{{1,2}}\.,? )+(?:und|oder) \d{{1,2}}\.)(?= (?:{'|'.join(g.months)}|\w+tag|Mittwoch)\b)"), days),
@@ -277,12 +307,15 @@ def _german(g: Grammar) -> list[Rule]:
         (re.compile(r"(?<![\w.,])(?P<c>1[1-9])?(?P<y>[1-9]0)er(?:n\b|\b)(?:-(?=J))?"), lambda m: decade(m) + ("n" if m[0].endswith("n") else "") + (" " if m[0].endswith("-") else "")),
         (re.compile(r"(?<=\d),[-–—]{1,2}(?P<cur> ?(?:€|EUR|Euro|CHF))?"), lambda m: m["cur"] or " Euro"),
         (re.compile(r"\bFr\. (?=\d+\.(?:00|1[3-9]|[2-9]\d)(?![\w.]))"), lambda _: "CHF "),
-        (re.compile(r"(?<=[a-zäöü]{3})pl\. (?=\d)"), lambda _: "platz "),
+        (re.compile(r"(?<=[a-zäöü]{3})pl\.(?=\W|$)"), lambda m: "platz" + ("" if m.string[m.end() :].strip() else ".")),
+        (re.compile(r"(?<![\w.,-])(?P<n>\d{1,3})-(?=(?:stellig|fach|mal|stündig|tägig|jährig|monatig|wöchig|minütig|teilig|köpfig|seitig|stöckig|prozentig|stufig|zeilig|polig)\w*)"), lambda m: g.cardinal(int(m["n"]), "m", True), "-"),
+        (re.compile(r"(?<=\d) ?[Cc]t\b\.?(?P<per>/kWh)?"), lambda m: " Cent" + (" pro Kilowattstunde" if m["per"] else "") + ("." if m[0].endswith(".") and not m.string[m.end() :].strip() else "")),
+        (re.compile(rf"\b(?P<before>(?:[Ii]n|[Vv]or|[Mm]it|[Nn]ach|[Ss]eit|[Vv]on|[Bb]ei|[Aa]us|[Ii]nnerhalb von|[Nn]ach nur|[Mm]it nur|[Bb]innen)) 1 (?!(?:Uhr|{any_of(g.units)})\b)(?=(?P<noun>[A-ZÄÖÜ]\w+))"), lambda m: f"{m['before']} {'einer' if she.fullmatch(m['noun']) else 'einem'} "),
+        (re.compile(rf"\b(?P<im>[Ii]m |[Dd]em )?(?=[IVX])(?P<roman>{ROMAN_FORM})\. (?=(?P<noun>{nouns})\b)"), lambda m: f"{m['im'] or ''}{g.ordinal(roman(m['roman']), 'm')}{'n' if m['im'] else ending.get(m['noun'], '')} "),
         (re.compile(r"(?<![\w.,:/-])1 (?=(?!oder|aber|über|unter|bitte)[a-zäöüß]{3,}(?P<end>e|er|es|en) (?!Sie\b|Ihr)[A-ZÄÖÜ])"), lambda m: {"e": "eine ", "en": "einen "}.get(m["end"], "ein "), "1"),
         (re.compile(rf"\b(?P<per>pro|je) (?P<unit>{any_of(short)})\b\.?"), lambda m: f"{m['per']} {short[m['unit']]}" + ("." if m[0].endswith(".") and not m.string[m.end() :].strip() else "")),
         (re.compile(rf"\b(?P<name>{rulers}) (?=[IVX])(?P<roman>{ROMAN_FORM})\b\.?(?=[\s,;:!?]|$)"), ruler),
         (re.compile(r"(?<![\w.,])(?P<d>[0-3]?\d)\.(?P<m>0?[1-9]|1[0-2])\.(?![\w]|\.?\d)"), day),
-        (re.compile(rf"\b(?=[IVX])(?P<roman>{ROMAN_FORM})\. (?=Weltkrieg\b)"), lambda m: f"{g.ordinal(roman(m['roman']), 'm')}r "),
     ]  # fmt: skip
 
 
@@ -339,10 +372,12 @@ def _french(g: Grammar) -> list[Rule]:
     return [
         (re.compile(rf"{number} ?€ ?(?P<c>\d\d)(?!\w)"), price),
         (re.compile(rf"\b(?![LC](?:e|er)\b)(?P<roman>{ROMAN_FORM})(?P<end>ers?|re|ère|e|è|ème|ᵉ)(?!\w)"), century),
-        (re.compile(r"\b[Nn][°º] ?(?=[\dA-Z:]|de\b|du\b)"), lambda _: "numéro "),
+        (re.compile(r"\b[Nn][°º] ?(?=[\dA-Z:]|[a-zà-ÿ]{2,})"), lambda _: "numéro "),
         (re.compile(r"\b(?P<before>(?:[Ff]aites|[Cc]omposez|[Aa]ppelez) le )(?P<n>\d{4})(?![\w,.]|\s\d)"), lambda m: f"{m['before']}{' '.join(g.cardinal(int(pair), 'm', False) for pair in (m['n'][:2], m['n'][2:]))}"),
         (re.compile(r"\bM\. (?=[A-ZÉÈÀ]|et M(?:me|lle)\b)"), lambda _: "monsieur "),
         (re.compile(r"\bMe (?=[A-ZÉÈÀ][a-zéè])"), lambda _: "maître "),
+        (re.compile(r"\bpar pers\.(?P<end>$)?"), lambda m: "par personne" + ("" if m["end"] is None else ".")),
+        (re.compile(rf"(?<=[a-zé])-(?P<roman>(?![IVX]\b){ROMAN_FORM})\b(?!-)"), lambda m: f"-{g.cardinal(roman(m['roman']), 'm', False)}" if m["roman"] else m[0], "-"),
         (re.compile(r"\bSt(?P<she>e?)[- ](?=[A-ZÉÈÀ])"), lambda m: f"Saint{m['she']}-"),
         (re.compile(r"\bno\.? (?=\d)"), lambda _: "numéro "),
         (re.compile(r"(?<![\w.,])(?P<n>[12])m(?P<c>\d\d)\b"), lambda m: f"{m['n']} mètre{'s' if m['n'] == '2' else ''} {g.cardinal(int(m['c']), 'm', False)}"),
@@ -360,6 +395,8 @@ def _italian(g: Grammar) -> list[Rule]:
         (re.compile(r"(?<![\w.,])(?P<n>\d{1,2})°(?= (?:e|o) (?:il |al )?\d{1,2}° [a-z])"), lambda m: g.ordinal(int(m["n"]), "m"), "°"),
         (re.compile(r"(?P<before>\b(?:ore|alle|dalle|le|ore:|h) )(?P<h>[01]?\d|2[0-4])\.(?P<m>[0-5]\d)(?![\w%]|[.,:]\d| ?[€$])"), time),
         (re.compile(r"(?<![\w.,])(?P<n>\d{1,3})°(?= (?!all|nel|in\b|di\b|con\b|per\b|e\b|a\b|o\b|ma\b|fuori|oggi|domani|stamattina|sopra|sotto)[a-zà]{3,})"), lambda m: g.ordinal(int(m["n"]), "f" if re.match(r" \w+a\b", m.string[m.end():]) else "m")),
+        (re.compile(rf"\b(?P<roman>{ROMAN_FORM}) (?={any_of(month.capitalize() for month in g.months)}\b)"), lambda m: f"{g.cardinal(roman(m['roman']), 'm', False).capitalize()} " if m["roman"] else m[0]),
+        (re.compile(r"\bc/c\b"), lambda _: "conto corrente", "/"),
         (re.compile(r"(?<=\d) ?v(?:olte)?/die\b"), lambda _: " volte al giorno"),
         (re.compile(r"\b[Nn][°º]\.? ?(?=[\dA-Z:]|di\b)"), lambda _: "numero "),
         (re.compile(r"\bS\. (?=[A-Z][a-z]+a\b)"), lambda _: "Santa "),
@@ -370,11 +407,19 @@ def _italian(g: Grammar) -> list[Rule]:
     ]  # fmt: skip
 
 
+_WEEKDAYS = _DAYS["pt"][1].split()[:5]
+
+
 def _portuguese(g: Grammar) -> list[Rule]:
     def spelled(match: re.Match[str]) -> str:
         return ", ".join(" ".join(g.digits[int(digit)] for digit in group) for group in re.findall(r"\d+", match[0]))
 
     return [
+        (re.compile(r"\b(?P<n>[2-6])\.?[ªa](?:s?)(?=[ -]feiras?\b)[ -]"), lambda m: f"{_WEEKDAYS[int(m['n']) - 2]}-"),
+        (re.compile(r"\b(?P<short>[csp])/ (?=[a-zà-ú]{2,})"), lambda m: {"c": "com ", "s": "sem ", "p": "para "}[m["short"]], "/"),
+        (re.compile(r"(?P<before>\b(?i:venceu|vencendo|ganhou|ganhando|perdeu|perdendo|empat\w+|placar|goleou|derrotou|bateu|jogo|vitória|derrota)\b[^.!?\d]{0,40})(?P<n>\d{1,2}) ?[xX×] ?(?P<n2>\d{1,2})(?![\w%]|[.,]\d)"), lambda m: f"{m['before']}{g.cardinal(int(m['n']), 'm', False)} a {g.cardinal(int(m['n2']), 'm', False)}", "xX×"),
+        (re.compile(r"(?<=[a-zà-ú] )(?P<n>\d{1,2}) ?[xX×] ?(?P<n2>\d{1,2})(?= [A-ZÀ-Ú][a-zà-ú]+)"), lambda m: f"{g.cardinal(int(m['n']), 'm', False)} a {g.cardinal(int(m['n2']), 'm', False)}", "xX×"),
+        (re.compile(r"(?<![\w.,])(?P<n>\d{1,2}) x (?=sem juros\b)"), lambda m: f"{g.cardinal(int(m['n']), 'f', True)} vezes "),
         (re.compile(r"\bD\. (?=[A-Z][a-zà-ú]+a\b)"), lambda _: "dona "),
         (re.compile(r"\bR\. (?=[XVI]+\b)"), lambda _: "rua ", "R"),
         (re.compile(r"\b(?P<n>\d{1,2})/(?P=n) ?(?:h|horas?)\b"), lambda m: f"{m['n']} em {m['n']} horas", "/"),
@@ -390,10 +435,14 @@ def _portuguese(g: Grammar) -> list[Rule]:
     ]  # fmt: skip
 
 
+_LETTER_DAYS = {"L": "lunes", "V": "viernes", "S": "sábado", "D": "domingo"}
+
+
 def _spanish(g: Grammar) -> list[Rule]:
     return [
         (re.compile(r"\bmin\. (?=\d)"), lambda _: "mínimo "),
         (re.compile(r"\bc/ ?(?=\d{1,2} ?h)"), lambda _: "cada ", "/"),
+        (re.compile(r"\b(?P<first>L|S) a (?P<last>V|S|D)\b(?= (?:de|y)\b|:|,? \d|[.,;]|$)"), lambda m: f"{_LETTER_DAYS[m['first']]} a {_LETTER_DAYS[m['last']]}"),
         (re.compile(r"\bs\. (?=[XVI]+\b)"), lambda _: "siglo "),
         (re.compile(r"(?<![\w.,])(?P<n>\d+(?:,\d+)?) ?M (?=de\b)"), lambda m: f"{m['n']} millones "),
         (re.compile(r"(?<![\w.,])(?:\d{1,3},)(?:\d{3},)+\d{3}(?![\w,])"), lambda m: m[0].replace(",", ".")),

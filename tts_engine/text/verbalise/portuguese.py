@@ -176,12 +176,12 @@ PORTUGUESE = Grammar(
     },
     fractions=fraction, and_fraction="e", per="por", star="asterisco", pound="jogo da velha",
     key_words="pressione|pressionar|aperte|tecle|digite|digitar|disque|discar|tecla|teclas|marque|prima|carregue",
-    code_words="cvv|código|codigo|pin|senha|final|terminado em|terminada em|termina em|cep|conta|agência|pedido|fatura|"
+    code_words=r"iban|dígitos|(?:ref)(?!\.? ?#)|cvv|código|codigo|pin|senha|final|terminado em|terminada em|termina em|cep|conta|agência|pedido|fatura|"
     "ligue|ligue para|ligue para o|disque|referência|reserva|protocolo|cartão|voo|quarto|sala|ramal|bilhete|contrato|cliente|rastreio|número|telefone|cpf|rg|nif",
     date_words="dia|em|até|do dia|no dia|desde|segunda|terça|quarta|quinta|sexta|sábado|domingo|segunda-feira|"
     "terça-feira|quarta-feira|quinta-feira|sexta-feira",
     abbreviations={
-        "fig.": "figura", "cj.": "conjunto", "desc.": "desconto", "d.u.": "dias úteis",
+        "fig.": "figura", "ag.": "agência", "Ag.": "agência", "cj.": "conjunto", "desc.": "desconto", "d.u.": "dias úteis",
         "incl.": "incluindo", "and.": "andar", "esq.": "esquerda", "dir.": "direita", "Sr.ª": "senhora", "pes.": "pessoas",
         "Sr.": "senhor", "Sra.": "senhora", "Srs.": "senhores", "Srta.": "senhorita", "sr.": "senhor", "sra.": "senhora",
         "Dr.": "doutor", "Dra.": "doutora", "Prof.": "professor", "Profa.": "professora", "Eng.": "engenheiro",

@@ -16,7 +16,7 @@ from tts_engine.text.verbalise.grammar import Gender, Grammar
 from tts_engine.text.verbalise.numbers import DASH, ROMAN_FORM, SIGN, VULGAR_FRACTIONS, NumberWords, Rule, any_of, roman
 
 _SIGN = re.compile(
-    r"[\d&+=@#*%~<>×÷±≤≥≈≠√∞§°№→^\\|_©®™$€£¥￥¢₹₩₽₺₪₫₱₦฿₴½⅓⅔¼¾⅕-⅞⅑⅒‰²³/\u2212]|\.[-–\w]|(?<!\w)\w\.|str\."
+    r"[\d&+=@#*%~<>×÷±≤≥≈≠√∞§°№→^\\|_©®™$€£¥￥¢₹₩₽₺₪₫₱₦฿₴½⅓⅔¼¾⅕-⅞⅑⅒‰²³/\u2212]|\.[-–\w]|(?<!\w)\w\.|str\.|['’]n['’]"
 )
 """Signs that a rule reads."""
 _DASHED = re.compile(
@@ -65,6 +65,7 @@ _I_VERB = re.compile(
 )
 """A verb after the pronoun "I", which is no numeral then."""
 _LAST_KEY = re.compile(r"(?<=[^\W\d_] )[*#](?=[.,;:!?]|$)")
+_WITH_KEY = re.compile(r"\b(with|mit|con|com|avec|or|oder|ou|o) \*(?= [^\W\d_])")
 _PRODUCT = re.compile(r"\b(?:multipl|equals|what(?:['’]s| is) \d)", re.I)
 """Words of a calculation, in which ``×`` is no mark between the sides of a thing."""
 _DIGITS = frozenset("0123456789")
@@ -184,6 +185,7 @@ class ReadingRules(NumberWords):
         text = re.sub(r"(?<![^\s\"'(])/(?=[a-z]{2,})", f"{self._g.address['/']} ", text)
         text = _PER[self._g.tag].sub(f" {self._g.per} ", text)
         text = re.sub(r"(?<=\w)/(?=\w)", " ", text)  # in a choice it is "or", which voices read well as a pause
+        text = _WITH_KEY.sub(rf"\1 {self._g.star}", text)
         text = re.sub(r"(?<=\S) \* (?=\S)", f" {self._g.symbols.get('*', ' ')} ", text)
         # A key at the end of a clause, without the word that names keys: "then #."
         text = _LAST_KEY.sub(lambda m: self._g.star if m[0] == "*" else self._g.pound, text)

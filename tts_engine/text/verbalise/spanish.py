@@ -166,7 +166,7 @@ SPANISH = Grammar(
     },
     fractions=fraction, and_fraction="y", per="por", star="asterisco", pound="almohadilla",
     key_words="pulse|pulsa|presione|presiona|marque|marca|oprima|tecla|teclee|ingrese|introduzca",
-    code_words="código|codigo|pin|clave|contraseña|terminada en|terminado en|termina en|acabada en|acabado en|puerto|código postal|cuenta|pedido|orden|"
+    code_words=r"iban|dígitos|(?:ref)(?!\.? ?#)|código|codigo|pin|clave|contraseña|terminada en|terminado en|termina en|acabada en|acabado en|puerto|código postal|cuenta|pedido|orden|"
     "factura|referencia|reserva|tarjeta|vuelo|habitación|sala|extensión|caso|expediente|dni|cvv|número|teléfono",
     date_words="el|hasta el|desde el|al|del|lunes|martes|miércoles|jueves|viernes|sábado|domingo",
     abbreviations={
@@ -187,8 +187,8 @@ SPANISH = Grammar(
         **dict.fromkeys("felipe carlos alfonso enrique luis juan pablo pío fernando jaime benedicto".split(), "ordinal"),
         **dict.fromkeys("isabel catalina maría".split(), "feminine"),
     },
-    feminine=r"(?!días?\b|\w*(?:gramas?|emas?|omas?|climas?|mapas?|planetas?|turistas?|ta?xistas?)\b)\w+as?|\w+(?:ción|ciones|siones|sión|"
-    r"dad|dades)|noches?|vez|veces|mujer(?:es)?|partes?|redes?|fases?|llaves?|calles?|clases?|tardes?|imágenes|órdenes|manos?|fotos?|flores|sedes?|bases?|series?|suites?|nubes?",
+    feminine=r"(?!días?\b|\w*(?:gramas?|emas?|omas?|climas?|mapas?|planetas?|turistas?|ta?xistas?)\b)\w+as?|"
+    r"(?!(?:avi|cami|gui|escorpi)[oó]n)\w+i[oó]n(?:es)?|\w+dad(?:es)?|noches?|vez|veces|mujer(?:es)?|partes?|redes?|fases?|llaves?|calles?|clases?|tardes?|imágenes|órdenes|manos?|fotos?|flores|sedes?|bases?|series?|suites?|nubes?",
     not_counted="para|por|con|que|los|las|del|una|desde|hasta|sobre|entre|pero|está|son|fue|será|era|vence|llega|sale|sin|"
     "cada|ahora|toda|contra|según|cuesta|todavía|queda",
     roman_after="Guerra|República|Congreso|Feria|Cumbre",
