@@ -101,7 +101,7 @@ _SOMETIMES_LAST = frozenset(
 """Abbreviations that can end a sentence: the next word decides."""
 
 _BEFORE_NUMBER = frozenset(
-    "incl yr rs prop pct lvl reg exp ref rif "
+    "incl yr pl rs prop pct lvl reg exp ref rif "
     "ste rm fl blk hwy rte wt ht acct conf art cap pág pg sec int lun mar mié jue vie sáb dom mer jeu ven sam "
     "dim gio sab seg ter qua qui sex mo di mi do fr sa so hab cam zi aprox env réf núm nro kap bd inkl zzgl exkl mind "
     "abs gl az tfno "
@@ -392,7 +392,7 @@ class ClauseSplitter:
             begin -= 1
         word = text[begin:start]
         lower = word.lower().lstrip("'")
-        if lower in _NEVER_LAST or (len(word) == 1 and word.isalpha() and word != "I"):
+        if lower in _NEVER_LAST or lower.endswith("nr") or (len(word) == 1 and word.isalpha() and word != "I"):
             return False
         if _TITLE.search(text, max(0, begin - _WORD_CHARS), start):
             return False
@@ -484,6 +484,8 @@ class ClauseSplitter:
         for after in (_BEFORE_CODE, 1):
             for index in range(at, max(at - _BACK_WORDS, FIRST_MIN_WORDS) - 1, -1):
                 around = [word.group() for word in words[index - 1 : index + after]]
+                if after > 1 and _BOUND.search(around[0]):
+                    continue
                 if not any(map(_is_number, around)) and not _joins(around[0]) and not any(map(_follows, around[1:2])):
                     return words[index].start() if index < len(words) else cut
         return cut

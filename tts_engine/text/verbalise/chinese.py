@@ -160,6 +160,8 @@ _RULES = [
     (re.compile(rf"(?P<a>(?:[¥￥$€£] ?)?{_NUMBER} ?(?:元|块|美元|次|片|粒|滴|支|毫升|毫克|mg|ml|g|ML)?)/(?P<per>{_PERS})(?![\u4e00-\u9fff]{{3}}报)"), lambda m: f"每{m['per']}{m['a']}"),
     (re.compile(r"(?<![\d.])(\d{4})[-–—](\d{4})(?=学年|年)"), lambda m: f"{_plain(m[1])}到{_plain(m[2])}"),
     (re.compile(r"(?<![\d/.])(\d{2,3})/(\d{2,3})(?![\d/月]| ?mmHg| ?毫米)"), lambda m: f"{_number(m[1])}比{_number(m[2])}" if int(m[1]) > int(m[2]) >= 30 else m[0]),
+    (re.compile(r"(?P<before>房间号?[是为在：: ]*)(?P<n>\d{3,4})(?!\d)"), lambda m: m["before"] + _spell(m["n"])),
+    (re.compile(r"(?<=[万亿千百])(km|kg|KM|KG|m²|㎡)(?![A-Za-z])"), lambda m: {"km": "公里", "kg": "公斤"}.get(m[1].lower(), "平方米")),
     (re.compile(r"(\d{1,3})(?=单元)"), lambda m: cardinal(int(m[1]))),
     (re.compile(r"(?<=[座栋幢元])(\d{3,4})(?![\d年月日元个米人万.,])"), lambda m: _spell(m[1])),
     (re.compile(r"(?<=[A-Z])2(?=[层楼座区栋号口])"), lambda _: "二"),

@@ -171,6 +171,13 @@ class Codes(NumberWords):
                 ),
                 "/",
             ),
+            (  # "14/B/2291-7"
+                re.compile(r"(?<![\w/.,-])\d{1,4}/[A-Z]{1,3}/\d{2,}(?:-\d+)*(?![\w/]|[.,]\d)"),
+                lambda m: f" {g.address['/']} ".join(
+                    ", ".join(map(self._characters, part.split("-"))) for part in m[0].split("/")
+                ),
+                "/",
+            ),
             (  # "INV/2024/001"
                 re.compile(
                     r"(?<![\w/.])(?:[A-Z]{2,5}|[A-Z]-\d+)(?:[/-](?:\d+|[A-Z]{1,4}))*/\d+(?:/[A-Z\d]+)*(?![\w/-])"

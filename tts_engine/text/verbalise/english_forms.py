@@ -95,6 +95,14 @@ def rules(grammar: Grammar) -> list[Rule]:
         )
         return re.sub(r"(hour|minute|second)s\b", r"\1", words) if one else words
 
+    def several(match: re.Match[str]) -> str:
+        """Read people of an age: "under 16s", "for 0-4s"."""
+        before, first = match["before"], match["from"]
+        if not first and before[0] not in "UuOo":
+            return match.group()
+        words = re.sub(r"ys$", "ies", re.sub(r"xs$", "xes", f"{said(match['n'])}s"))
+        return f"{before[: -len(first) - 1]}{said(first)} to {words}" if first else before + words
+
     def priced(match: re.Match[str]) -> str:
         unit, cent = grammar.currencies[match["cur"]]
         whole = (match["n"] or "0").replace(",", "")
@@ -145,7 +153,7 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"\b(?P<name>(?:Table|Figure|Fig\.|Exhibit|Form|Appendix|Section|Exercise|Problem|Eq\.) \d{1,3})-(?=\d{1,3}\b)"), lambda m: f"{m['name']} dash ", "-"),
         # Codes that hold marks which later rules read.
         (re.compile(r"(?<=[a-z])\.?#(?=:? ?[\dA-Z])|(?<=[A-Z]{2})#(?=:? ?[\dA-Z])"), lambda _: " number ", "#"),
-        (re.compile(rf"\b(?P<word>{any_of(_BEFORE_CODE)})\b\.?(?=:? ?(?:#|number\b|[Nn]o\b|code\b|[A-Z]{{0,4}}-?\d))", re.I), lambda m: m["word"][0] + _BEFORE_CODE[m["word"].lower()][1:]),
+        (re.compile(rf"\b(?P<word>{any_of(_BEFORE_CODE)})\b\.?(?=:$|:? ?(?:#|number\b|[Nn]o\b|code\b|[A-Z]{{0,4}}-?\d))", re.I), lambda m: m["word"][0] + _BEFORE_CODE[m["word"].lower()][1:]),
         (re.compile(r"\b(?P<word>[Ff]lights?) (?P<air>[A-Z]{2}|[A-Z]\d|\d[A-Z]) (?P<n>[1-9]\d{2,3})\b(?![.,:/-]\d)"), lambda m: f"{m['word']} {m['air'] if m['air'].isalpha() else ' '.join(grammar.digits[int(c)] if c.isdigit() else c for c in m['air'])} {pairs(m['n']) if len(m['n']) == 4 else ' '.join(grammar.digits[int(d)] for d in m['n'])}"),
         (re.compile(r"\b(?P<n>480|720|1080|1440|2160)(?P<p>[pi])(?=\b|[36]0\b)"), lambda m: f"{pairs(m['n']) if len(m['n']) == 4 else said(m['n'][0]) + ' ' + said(m['n'][1:])} {m['p'].upper()}", "pi"),
         (re.compile(rf"(?<![\w.,$€£-])(?P<n>[24568]|1[026])K\b(?= (?:{screens})\b| ?(?:run|race|walk|fun run)\b)|(?<=\bin )(?P<n2>[2458])K\b"), lambda m: f"{said(m['n'] or m['n2'])} K", "K"),
@@ -174,6 +182,12 @@ def rules(grammar: Grammar) -> list[Rule]:
         (re.compile(r"\bI (?P<and>&|and|or) II\b"), lambda m: f"one {'or' if m['and'] == 'or' else 'and'} two", "I"),
         (re.compile(r"\bYr\. (?=\d)"), lambda _: "Year ", "Y"),
         (re.compile(r"\b(?:M|Tu|T|W|Th)(?:/(?:Tu|W|Th|F|Sa|Su))+\b"), lambda m: ", ".join(_WEEKDAYS[day] for day in m[0].split("/")), "/"),
+        (re.compile(r"(?P<before>\b(?:odds|settled|priced|bet)\b[^.!?\d]{0,12} )(?P<n>\d{1,3})/(?P<n2>\d{1,3})(?![\w/]|[.,]\d)"), lambda m: f"{m['before']}{said(m['n'])} to {said(m['n2'])}", "/"),
+        (re.compile(r"(?P<before>\b[Nn]umber(?: is|:)? )#(?=[A-Z\d])"), lambda m: m["before"], "#"),
+        (re.compile(r"(?P<before>\b(?:[Uu]nder|[Oo]ver|[Ff]or|[Kk]ids|[Cc]hildren|[Aa]ges|[Aa]dults|&|and)[ -](?:(?P<from>\d{1,2})[-–])?)(?P<n>\d{1,2})s(?=[.,;!?)]|$| (?!and \d|of\b|before|after|ago|left|delay|wait|long)[a-z])"), several, "s"),
+        (re.compile(r"\b(?P<g>AB|[ABO])(?P<sign>[-−+])(?=[\s.,;!?)]|$)"), lambda m: f"{m['g']} {'positive' if m['sign'] == '+' else 'negative'}" if re.search(r"\bblood\b", m.string) else m[0], "-−+"),
+        (re.compile(r"(?<=\d)\+ (?P<unit>min|hr)\b\.?(?P<end>$)?"), lambda m: f" plus {'minutes' if m['unit'] == 'min' else 'hours'}" + ("" if m["end"] is None else "."), "+"),
+        (re.compile(r"\b(?P<before>from|at|on|to) pl\. (?=\d)"), lambda m: f"{m['before']} platform ", "."),
         (re.compile(r"§{2,} ?(?=\w)"), lambda _: "sections ", "§"),
         (re.compile(r"\b(?P<name>RTX|GTX|RX|Ryzen [3579]|Amtrak|LaserJet|OfficeJet|DeskJet|Latitude|Inspiron) (?P<n>[1-9]\d(?!00)\d\d)(?!\w|[.,:]\d)"), lambda m: f"{m['name']} {pairs(m['n'])}"),
         (re.compile(r"(?P<before>\b(?:[Aa]|[Tt]he|[Tt]his|[Oo]ur|[Yy]our|[Aa]nnual|[Cc]harity|[Vv]irtual|[Rr][au]n) )(?P<n>5|10|15)K(?=[.,;!?)]|$| (?:is|was|starts|begins|on|at|in|this|and|course|route)\b)"), lambda m: f"{m['before']}{said(m['n'])} K", "K"),

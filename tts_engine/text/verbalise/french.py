@@ -159,7 +159,7 @@ FRENCH = Grammar(
     },
     fractions=fraction, and_fraction="et", per="par", star="étoile", pound="dièse",
     key_words="appuyez|appuyer|tapez|taper|composez|composer|faites|touche|touches|saisissez|entrez|pressez",
-    code_words=r"iban|chiffres|(?:réf|ref)(?!\.? ?#)|cvv|cryptogramme|code|code pin|pin|mot de passe|se terminant par|finissant par|termine par|terminée par|code postal|compte|"
+    code_words=r"iban|chiffres|(?:réf|ref)(?!\.? ?#)|cvv|cryptogramme|code|code pin|pin|mot de passe|se terminant par|finissant par|termine par|terminée par|code postal|(?:(?<=\ble )|(?<=\bdu )|(?<=\bde )|(?<=\bau )|(?<=\bon )|(?<=\bmon )|(?<=\bson )|(?<=\bvotre )|(?<=\bnotre )|(?<=\bun )|(?<=\bce )|(?<=^))compte|"
     "commande|facture|référence|réservation|dossier|carte|vol|chambre|salle|poste|ticket|contrat|client|suivi|numéro|n°|"
     "téléphone|siret|siren|port",
     date_words="le|au|du|avant le|depuis le|jusqu'au|dès le|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche",

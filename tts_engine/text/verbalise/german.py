@@ -146,7 +146,7 @@ GERMAN = Grammar(
     },
     fractions=fraction, and_fraction="", per="pro", star="Stern", pound="Raute",
     key_words="drücken|drück|wählen|taste|eingeben|tippen",
-    code_words="iban|ziffern|cvv|notruf|code|pin|tan|endung|kennwort|passwort|endet auf|endend auf|postleitzahl|plz|kontonummer|kundennummer|bestellnummer|"
+    code_words="iban|\\w*ziffern|cvv|notruf|code|pin|tan|endung|kennwort|passwort|endet auf|endend auf|postleitzahl|plz|kontonummer|kundennummer|bestellnummer|"
     "bestellung|rechnungsnummer|auftragsnummer|referenz|vorgangsnummer|ticket|zimmer|raum|flug|\\w*nummer|steuer-?id|kunden-?id|id|port|durchwahl|karte",
     date_words="am|bis|vom|ab|seit|zum|bis zum",
     abbreviations={

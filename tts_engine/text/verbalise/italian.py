@@ -165,6 +165,7 @@ ITALIAN = Grammar(
     "telefono|tessera",
     date_words="il|dal|al|del|entro il|fino al|lunedì|martedì|mercoledì|giovedì|venerdì|sabato|domenica",
     abbreviations={
+        "a.s.": "anno scolastico", "A.S.": "anno scolastico",
         "fig.": "figura", "lav.": "lavorativi",
         "cod.": "codice", "Dr.ssa": "dottoressa", "dr.ssa": "dottoressa",
         "Sig.": "signor", "sig.": "signor", "Sig.ra": "signora", "sig.ra": "signora", "Sig.na": "signorina",

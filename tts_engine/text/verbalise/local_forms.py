@@ -36,6 +36,7 @@ def rules(grammar: Grammar) -> list[Rule]:
             (re.compile(r"\b[Kk]m (?=\d)"), lambda _: f"{grammar.units['km'].one} ", "k"),
             *_durations(grammar),
             *_short_month_of_year(grammar),
+            *_per_unit(grammar),
             *read(grammar),
         ]
         if read
@@ -160,6 +161,18 @@ def _day_before_date(g: Grammar) -> Rule:
     ), lambda m: f"{full.get(m['day'], full.get(m['day'].lower(), m['day']))}{m['comma'] or m['comma2'] or ''} "
 
 
+def _per_unit(g: Grammar) -> list[Rule]:
+    """Return the rule for a unit after "per": "por kWh"."""
+    words = {"es": "por|cada", "fr": "par", "it": "al|per", "pt": "por|cada", "de": "pro|je"}[g.tag]
+    units = any_of(unit for unit in g.units if len(unit) > 1 and unit.isalpha() and unit not in ("ha", "min", "pt"))
+    return [
+        (
+            re.compile(rf"\b(?P<per>{words}) (?P<unit>{units})\b(?![.'’]\w)"),
+            lambda m: f"{m['per']} {g.units[m['unit']].one}",
+        )
+    ]
+
+
 def _short_month_of_year(g: Grammar) -> list[Rule]:
     """Return the rule for a month with its year: "jan/2025"."""
     full = dict(zip(g.month_short, g.months, strict=True))
@@ -260,9 +273,16 @@ def _german(g: Grammar) -> list[Rule]:
         said = re.sub(r"(\d+)\.", lambda day: f"{g.ordinal(int(day[1]), 'm')}n", match["days"])
         return f"{match['before']} {said}"
 
+    dative = re.compile(
+        r"\b(?:unter|von|mit|bei|seit|nach|zu|vor|aus|dem|der)(?: König(?:in)?| Kaiser(?:in)?| Papst| Herzog)? $"
+    )
+
     def ruler(match: re.Match[str]) -> str:
         she = match["name"] in ("Elisabeth", "Katharina", "Maria", "Margarethe")
-        return f"{match['name']} {'die' if she else 'der'} {g.ordinal(roman(match['roman']), 'm').capitalize()}"
+        said = g.ordinal(roman(match["roman"]), "m").capitalize()
+        if dative.search(match.string, 0, match.start()):
+            return f"{match['name']} {'der' if she else 'dem'} {said}n"
+        return f"{match['name']} {'die' if she else 'der'} {said}"
 
     def any_ordinal(match: re.Match[str]) -> str:
         """Read an ordinal after an article; the noun may be any."""
@@ -310,6 +330,7 @@ def _german(g: Grammar) -> list[Rule]:
         (re.compile(r"(?<=[a-zäöü]{3})pl\.(?=\W|$)"), lambda m: "platz" + ("" if m.string[m.end() :].strip() else ".")),
         (re.compile(r"(?<![\w.,-])(?P<n>\d{1,3})-(?=(?:stellig|fach|mal|stündig|tägig|jährig|monatig|wöchig|minütig|teilig|köpfig|seitig|stöckig|prozentig|stufig|zeilig|polig)\w*)"), lambda m: g.cardinal(int(m["n"]), "m", True), "-"),
         (re.compile(r"(?<=\d) ?[Cc]t\b\.?(?P<per>/kWh)?"), lambda m: " Cent" + (" pro Kilowattstunde" if m["per"] else "") + ("." if m[0].endswith(".") and not m.string[m.end() :].strip() else "")),
+        (re.compile(r"\b(?P<before>[Mm]it|[Vv]on|[Nn]ach|[Aa]b|[Bb]ei|[Zz]u|(?P<accusative>kostet(?: nur)?|kosten(?: nur)?|nur|für|um|zahlen(?: Sie)?)) 1 ?(?:€|EUR|Euro)(?!\w|[.,]\d)"), lambda m: f"{m['before']} {'einen' if m['accusative'] else 'einem'} Euro", "€Ee"),
         (re.compile(rf"\b(?P<before>(?:[Ii]n|[Vv]or|[Mm]it|[Nn]ach|[Ss]eit|[Vv]on|[Bb]ei|[Aa]us|[Ii]nnerhalb von|[Nn]ach nur|[Mm]it nur|[Bb]innen)) 1 (?!(?:Uhr|{any_of(g.units)})\b)(?=(?P<noun>[A-ZÄÖÜ]\w+))"), lambda m: f"{m['before']} {'einer' if she.fullmatch(m['noun']) else 'einem'} "),
         (re.compile(rf"\b(?P<im>[Ii]m |[Dd]em )?(?=[IVX])(?P<roman>{ROMAN_FORM})\. (?=(?P<noun>{nouns})\b)"), lambda m: f"{m['im'] or ''}{g.ordinal(roman(m['roman']), 'm')}{'n' if m['im'] else ending.get(m['noun'], '')} "),
         (re.compile(r"(?<![\w.,:/-])1 (?=(?!oder|aber|über|unter|bitte)[a-zäöüß]{3,}(?P<end>e|er|es|en) (?!Sie\b|Ihr)[A-ZÄÖÜ])"), lambda m: {"e": "eine ", "en": "einen "}.get(m["end"], "ein "), "1"),

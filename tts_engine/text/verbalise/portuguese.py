@@ -191,7 +191,7 @@ PORTUGUESE = Grammar(
         "pág.": "página", "aprox.": "aproximadamente", "máx.": "máximo", "mín.": "mínimo", "ref.": "referência",
         "Ref.": "referência", "apto.": "apartamento", "ap.": "apartamento", "Ltda.": "limitada", "seg.": "segunda",
         "qua.": "quarta", "qui.": "quinta", "sex.": "sexta", "sáb.": "sábado", "dom.": "domingo",
-        "cap.": "capítulo", "séc.": "século", "Rod.": "rodovia", "Al.": "alameda", "Pça.": "praça", "Trav.": "travessa", "bl.": "bloco", "Bl.": "bloco", "art.": "artigo", "Sto.": "Santo", "Sta.": "Santa", "cód.": "código", "Cód.": "código", "S.": "São", "Cia.": "companhia", "vs.": "contra", "s/n": "sem número",
+        "cap.": "capítulo", "séc.": "século", "Rod.": "rodovia", "Al.": "alameda", "Pça.": "praça", "pça.": "praça", "Trav.": "travessa", "bl.": "bloco", "Bl.": "bloco", "art.": "artigo", "Sto.": "Santo", "Sta.": "Santa", "cód.": "código", "Cód.": "código", "S.": "São", "Cia.": "companhia", "vs.": "contra", "s/n": "sem número",
     },
     number_sign="número", ordinal_pattern=r"(?P<number>\d{1,4})(?:\.?[º°]|(?P<f>\.?ª))(?!\w)",
     roman_before={

@@ -68,6 +68,8 @@ _LAST_KEY = re.compile(r"(?<=[^\W\d_] )[*#](?=[.,;:!?]|$)")
 _WITH_KEY = re.compile(r"\b(with|mit|con|com|avec|or|oder|ou|o) \*(?= [^\W\d_])")
 _PRODUCT = re.compile(r"\b(?:multipl|equals|what(?:['’]s| is) \d)", re.I)
 """Words of a calculation, in which ``×`` is no mark between the sides of a thing."""
+_RATIO = "ratios?|scale|odds|proporci[oó]n|escala|proportion|échelle|rapport|proporzione|scala|rapporto|proporção|verhältnis|maßstab|dilu\\w+"
+"""Words before a ratio, which may look like a time: ``1:10``."""
 _DIGITS = frozenset("0123456789")
 _PRESSURE = re.compile(r"tensi[oó]n|pression|pressione|pressão|Blutdruck", re.I)
 _TIMES = {
@@ -117,6 +119,14 @@ class ReadingRules(NumberWords):
                 lambda _: f" {grammar.symbols['×']} ",
                 "x×",
             ),
+            (
+                re.compile(
+                    rf"(?P<before>\b(?:{_RATIO})\b[^.!?\d]{{0,20}})(?P<n>\d{{1,4}}):(?P<n2>\d{{1,5}})(?![\w:]|[.,]\d)",
+                    re.I,
+                ),
+                lambda m: f"{m['before']}{self._ratio(m)}",
+                ":",
+            ),
             *dates.dates(),
             *dates.times(),
             *amounts.money(),
@@ -162,7 +172,9 @@ class ReadingRules(NumberWords):
         }
         self._telling |= {word for word in grammar.abbreviations if word.isalpha()} | {"PO", "Me", "Ste"}
         self._telling |= (
-            {"Mon", "Tue", "Tues", "Wed", "Thu", "Thur", "Thurs", "Fri", "Sat", "Sun"} if grammar.tag == "en" else set()
+            {"Esc", "Ctrl", "Cmd", "Mon", "Tue", "Tues", "Wed", "Thu", "Thur", "Thurs", "Fri", "Sat", "Sun"}
+            if grammar.tag == "en"
+            else set()
         )
         self._shortened = {word for short in grammar.abbreviations for word in _BEFORE_STOP.findall(short)}
         self._shortened |= _SHORTENED
@@ -444,8 +456,10 @@ class ReadingRules(NumberWords):
             return written
         if written.endswith(".") and not rest.strip() and text[: match.start()].strip():
             return words + "."
-        if written in ("No.", "no.", "Nos.", "min.", "Sat.", "Sun.", "sec.", "fig.") and not re.match(r" ?\d", rest):
-            return written if written in ("No.", "no.", "Nos.") else words
+        if written in ("No.", "no.", "Nos.", "nos.", "min.", "Sat.", "Sun.", "sec.", "fig.") and not re.match(
+            r" ?\d", rest
+        ):
+            return written if written in ("No.", "no.", "Nos.", "nos.") else words
         return words
 
     def _operation(self, match: re.Match[str]) -> str:

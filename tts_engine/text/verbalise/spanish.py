@@ -188,7 +188,7 @@ SPANISH = Grammar(
         **dict.fromkeys("isabel catalina maría".split(), "feminine"),
     },
     feminine=r"(?!días?\b|\w*(?:gramas?|emas?|omas?|climas?|mapas?|planetas?|turistas?|ta?xistas?)\b)\w+as?|"
-    r"(?!(?:avi|cami|gui|escorpi)[oó]n)\w+i[oó]n(?:es)?|\w+dad(?:es)?|noches?|vez|veces|mujer(?:es)?|partes?|redes?|fases?|llaves?|calles?|clases?|tardes?|imágenes|órdenes|manos?|fotos?|flores|sedes?|bases?|series?|suites?|nubes?",
+    r"(?!(?:avi|cami|gui|escorpi)[oó]n)\w+i[oó]n(?:es)?|\w+(?:dad|tud)(?:es)?|\w+umbres?|señal(?:es)?|sucursal(?:es)?|credencial(?:es)?|noches?|vez|veces|mujer(?:es)?|partes?|redes?|fases?|llaves?|calles?|clases?|tardes?|imágenes|órdenes|manos?|fotos?|flores|sedes?|bases?|series?|suites?|nubes?",
     not_counted="para|por|con|que|los|las|del|una|desde|hasta|sobre|entre|pero|está|son|fue|será|era|vence|llega|sale|sin|"
     "cada|ahora|toda|contra|según|cuesta|todavía|queda",
     roman_after="Guerra|República|Congreso|Feria|Cumbre",

@@ -70,7 +70,7 @@ def units(tag: str) -> dict[str, Noun]:
                 forms = ("bit/s", "bps", "b/s") if base == "bit" else (f"{base}/s",)
                 found |= {sign + form: rate for form in forms}
                 if base == "bit":
-                    found[sign + base] = noun
+                    found |= dict.fromkeys((sign + base, *([sign + "b"] if sign in "MG" else [])), noun)
                     if sign == "k":
                         found["Kbps"] = rate
             found |= dict.fromkeys(signs, noun)
