@@ -403,7 +403,7 @@ class ClauseSplitter:
             begin = start - len(word)
         after_number = lower in _UNITS and _AFTER_NUMBER.search(text, max(0, begin - _WORD_CHARS), begin) is not None
         ordinal = word.isdigit() and len(word) <= 3 and _BEFORE_ORDINAL.search(text, max(0, begin - _WORD_CHARS), begin)
-        if word.isdigit() and len(word) <= 2 or _NUMERAL.fullmatch(word):
+        if re.fullmatch(r"(?:\d{1,2}\.?-)?\d{1,2}", word) or _NUMERAL.fullmatch(word):  # "12.-15. Mai"
             rest = text[end:window].lstrip()
             following = _LETTERS.match(rest)
             if (

@@ -188,7 +188,7 @@ FRENCH = Grammar(
     },
     feminine=r"\w+(?:tions?|sions?|xions?|tés?|ées?|ies?|ures?|ettes?|[ae]nces?|esses?|elles?|ines?|ades?|isons?)|"
     r"personnes?|minutes?|heures?|secondes?|places?|nuits?|pages?|chambres?|fois|lignes?|commandes?|cartes?|factures?|"
-    r"tables?|pizzas?|quiches?|tartes?|soupes?|bouteilles?|assiettes?|crêpes?|galettes?|formules?|villes?|familles?|filles?|femmes?|équipes?|listes?|lettres?|étapes?|"
+    r"majuscules?|minuscules?|tables?|pizzas?|quiches?|tartes?|soupes?|bouteilles?|assiettes?|crêpes?|galettes?|formules?|villes?|familles?|filles?|femmes?|équipes?|listes?|lettres?|étapes?|"
     r"erreurs?|gares?|clés?|gouttes?|doses?|taxes?|notes?|visites?|images?|caisses?|ampoules?|langues?|plages?|serviettes?|valises?|portes?|fenêtres?|chaises?|nouvelles?|"
     r"étoiles?|pièces?|livres?|rues?|factures?|tonnes?|tasses?|cuillères?|voitures?|demandes?|boîtes?|adresses?|réponses?|offres?|touches?|petites?|grandes?|bonnes?|longues?",
     not_counted="pour|par|puis|dans|sur|sous|avec|est|sont|sera|était|qui|que|les|des|aux|une|mais|donc|car|afin|vous|nous|"

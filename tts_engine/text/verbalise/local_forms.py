@@ -315,6 +315,7 @@ def _german(g: Grammar) -> list[Rule]:
     rulers = "Heinrich|Karl|Ludwig|Friedrich|Wilhelm|Elisabeth|Johannes Paul|Johannes|Paul|Benedikt|Otto|Napoleon|Katharina|Papst Leo|Leo|Pius|Philipp|Georg|Maria|Margarethe|Rudolf|Leopold"
     return [
         (re.compile(rf"\b(?P<before>(?:[Aa]m|[Aa]b|[Bb]is|[Vv]om|[Zz]um|[Nn]ächsten|[Kk]ommenden|[Dd]iesen|[Jj]eden)(?: nächsten| kommenden)?) (?P<day>{any_of(days_of_week)})\.(?P<end>$)?"), lambda m: f"{m['before']} {days_of_week[m['day']]}" + ("" if m["end"] is None else ".")),
+        (re.compile(r"\b(?P<letters>[A-ZÄÖÜ]{1,3}-[A-Z]{1,2}) (?P<n>\d{1,4})(?P<end>[EH]?)\b(?![.,]\d)"), lambda m: " ".join([*m["letters"].replace("-", ""), *(g.digits[int(d)] for d in m["n"]), *m["end"]])),  # a car
         (re.compile(r"(?<=[a-zäöü]{3})nr\.(?= ?\S)"), lambda _: "nummer"),
         (re.compile(r"(?<=[a-zäöü]{3})str\.(?=\W|$)"), lambda m: "straße" + ("" if m.string[m.end() :].strip() else ".")),
         (re.compile(r"(?<![\w.,])(?P<d>[1-9]|[12]\d|3[01])\. ?[-–] ?(?=\d{1,2}\.(?:\d|1[0-2])\.(?!\d)|\d{1,2}\. (?:Stock|Etage|Klasse|Woche)\b)"), lambda m: f"{g.date(int(m['d']), 1, None).split()[0]} {g.to} ", "-–"),
@@ -436,6 +437,7 @@ def _portuguese(g: Grammar) -> list[Rule]:
         return ", ".join(" ".join(g.digits[int(digit)] for digit in group) for group in re.findall(r"\d+", match[0]))
 
     return [
+        (re.compile(r"\b(?P<n>[2-6])ªs(?=\W|$)(?![ -]feiras?\b)"), lambda m: f"{_WEEKDAYS[int(m['n']) - 2]}s", "ª"),
         (re.compile(r"\b(?P<n>[2-6])\.?[ªa](?:s?)(?=[ -]feiras?\b)[ -]"), lambda m: f"{_WEEKDAYS[int(m['n']) - 2]}-"),
         (re.compile(r"\b(?P<short>[csp])/ (?=[a-zà-ú]{2,})"), lambda m: {"c": "com ", "s": "sem ", "p": "para "}[m["short"]], "/"),
         (re.compile(r"(?P<before>\b(?i:venceu|vencendo|ganhou|ganhando|perdeu|perdendo|empat\w+|placar|goleou|derrotou|bateu|jogo|vitória|derrota)\b[^.!?\d]{0,40})(?P<n>\d{1,2}) ?[xX×] ?(?P<n2>\d{1,2})(?![\w%]|[.,]\d)"), lambda m: f"{m['before']}{g.cardinal(int(m['n']), 'm', False)} a {g.cardinal(int(m['n2']), 'm', False)}", "xX×"),
@@ -461,6 +463,7 @@ _LETTER_DAYS = {"L": "lunes", "V": "viernes", "S": "sábado", "D": "domingo"}
 
 def _spanish(g: Grammar) -> list[Rule]:
     return [
+        (re.compile(r"\b(?P<n>\d{4}) ?(?P<letters>[B-DF-HJ-NP-TV-Z]{3})\b"), lambda m: " ".join([*(g.digits[int(d)] for d in m["n"]), *m["letters"]])),  # a car
         (re.compile(r"\bmin\. (?=\d)"), lambda _: "mínimo "),
         (re.compile(r"\bc/ ?(?=\d{1,2} ?h)"), lambda _: "cada ", "/"),
         (re.compile(r"\b(?P<first>L|S) a (?P<last>V|S|D)\b(?= (?:de|y)\b|:|,? \d|[.,;]|$)"), lambda m: f"{_LETTER_DAYS[m['first']]} a {_LETTER_DAYS[m['last']]}"),

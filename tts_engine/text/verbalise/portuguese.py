@@ -201,7 +201,7 @@ PORTUGUESE = Grammar(
             "francisco afonso napoleão".split(), "ordinal"),
         **dict.fromkeys("maria isabel elizabeth elisabete catarina".split(), "feminine"),
     },
-    feminine=r"(?!dias?\b|\w*(?:gramas?|temas?|emas?|mapas?|planetas?|turistas?|motoristas?|atletas?)\b)\w+as?|\w+(?:ção|ções|são|sões|dades?|agens?|gens|gem)|"
+    feminine=r"(?!(?i:megas?|gigas?)\b|dias?\b|\w*(?:gramas?|temas?|emas?|mapas?|planetas?|turistas?|motoristas?|atletas?)\b)\w+as?|\w+(?:ção|ções|são|sões|dades?|agens?|gens|gem)|"
     r"noites?|vezes|vez|mulher(?:es)?|partes?|redes?|fases?|chaves?|fontes?|unidades?|colher(?:es)?|flor(?:es)?|sedes?|bases?|frases?|suítes?|luzes|m[ãa]os",
     not_counted="para|por|pelo|pela|com|que|dos|das|nos|nas|sobre|até|uma|mas|ele|ela|está|são|foi|será|era|vence|chega|sai|"
     "contra|entre|sem|após|ainda|agora|toda|cada|pra|seja|fica|deixa|volta|custa",

@@ -187,7 +187,7 @@ SPANISH = Grammar(
         **dict.fromkeys("felipe carlos alfonso enrique luis juan pablo pío fernando jaime benedicto".split(), "ordinal"),
         **dict.fromkeys("isabel catalina maría".split(), "feminine"),
     },
-    feminine=r"(?!días?\b|\w*(?:gramas?|emas?|omas?|climas?|mapas?|planetas?|turistas?|ta?xistas?)\b)\w+as?|"
+    feminine=r"(?!(?i:megas?|gigas?)\b|días?\b|\w*(?:gramas?|emas?|omas?|climas?|mapas?|planetas?|turistas?|ta?xistas?)\b)\w+as?|"
     r"(?!(?:avi|cami|gui|escorpi)[oó]n)\w+i[oó]n(?:es)?|\w+(?:dad|tud)(?:es)?|\w+umbres?|señal(?:es)?|sucursal(?:es)?|credencial(?:es)?|noches?|vez|veces|mujer(?:es)?|partes?|redes?|fases?|llaves?|calles?|clases?|tardes?|imágenes|órdenes|manos?|fotos?|flores|sedes?|bases?|series?|suites?|nubes?",
     not_counted="para|por|con|que|los|las|del|una|desde|hasta|sobre|entre|pero|está|son|fue|será|era|vence|llega|sale|sin|"
     "cada|ahora|toda|contra|según|cuesta|todavía|queda",
