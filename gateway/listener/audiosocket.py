@@ -26,7 +26,8 @@ from gateway.carriers.asterisk.audiosocket import END, AudioSocketWire
 from gateway.carriers.caller import incoming_call
 from gateway.config import AudioSocketConfig, LimitsConfig
 from gateway.errors import ProtocolError, Rejected
-from gateway.listener.no_room import BACKLOG, is_reserved
+from gateway.listener.acceptor import Acceptor, close_all
+from gateway.listener.no_room import is_reserved
 from gateway.listener.sockets import Sockets
 from gateway.listener.source_limit import source
 from gateway.media.arrival import MessageArrival
@@ -350,14 +351,24 @@ class AudioSocketServer:
         self.begin = begin
         self.on_rejected = on_rejected
         self._legs: dict[AudioSocketLeg, None] = {}
-        self._listener: asyncio.Server | None = None
+        self._acceptors: list[Acceptor] = []
+        self._adopting: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Start to listen. ``port`` then has the bound port."""
-        self._listener = await asyncio.get_running_loop().create_server(
-            lambda: AudioSocketLeg(self), self.config.host, self.config.port, backlog=BACKLOG
+        server = await asyncio.get_running_loop().create_server(
+            lambda: AudioSocketLeg(self), self.config.host, self.config.port, start_serving=False
         )
-        self.port = self._listener.sockets[0].getsockname()[1]
+        self.port = server.sockets[0].getsockname()[1]
+        self._acceptors = Acceptor.of(server, self._take, self._refuses)
+
+    def _take(self, connection: socket.socket) -> None:
+        task = asyncio.create_task(self.adopt(connection), name="adopt a connection")
+        self._adopting.add(task)
+        task.add_done_callback(self._adopting.discard)
+
+    def _refuses(self, address: str) -> bool:
+        return self._sockets.refuses(source(address), now=asyncio.get_running_loop().time())
 
     async def adopt(self, connection: socket.socket) -> None:
         """Serve a connection that another process has accepted."""
@@ -373,8 +384,8 @@ class AudioSocketServer:
 
     async def aclose(self) -> None:
         """Stop listening, and close the remaining connections."""
-        if self._listener is not None:
-            self._listener.close()
+        close_all(self._acceptors)
+        await asyncio.gather(*self._adopting, return_exceptions=True)
         for leg in list(self._legs):
             leg.abort()
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import resource
 import socket
 import ssl
@@ -29,11 +28,12 @@ from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its
 from gateway.carriers.carrier import ConfiguredCarrier, placed_in
 from gateway.config import LimitsConfig, ServerConfig
 from gateway.errors import Rejected, did_you_mean
+from gateway.listener.acceptor import Acceptor, close_all
 from gateway.listener.certificates import Certificates
 from gateway.listener.connection import Accept, MediaConnection, picows_log
 from gateway.listener.forwarded import Proxies
 from gateway.listener.handshakes import Handshakes
-from gateway.listener.no_room import BACKLOG, MAX_OPEN_FILES, NO_ROOM, is_reserved, open_files, rest
+from gateway.listener.no_room import BACKLOG, MAX_OPEN_FILES, is_reserved, open_files
 from gateway.listener.outgoing import open_socket
 from gateway.listener.passed_on import PassedOn
 from gateway.listener.passed_streams import PassedStreams
@@ -230,7 +230,7 @@ class GatewayServer:
         self._turns, self._media_floods = LoopTurns(frames_first=frames_first), LoopTurns(frames_first=frames_first)
         self._media_turns = LoopTurns(frames_first=frames_first, turn_s=_MEDIA_TURN_S)
         self._listener: asyncio.Server | None = None
-        self._tls_listeners: list[socket.socket] = []
+        self._tls_acceptors: list[Acceptor] = []
         self.sockets = Sockets(
             most=limits.connections or open_files() * 3 // 4,
             per_address=limits.connections_per_address,
@@ -274,32 +274,14 @@ class GatewayServer:
             self.port = self._listener.sockets[0].getsockname()[1]
             if self._tls is not None:
                 # ``create_server`` would begin a handshake for each connection, before anything counts them.
-                self._tls_listeners = [socket.socket(fileno=os.dup(each.fileno())) for each in self._listener.sockets]
-                self._listener.close()
-                for listener in self._tls_listeners:
-                    listener.listen(BACKLOG)
-                    listener.setblocking(False)
-                    self._listen(listener)
+                self._tls_acceptors = Acceptor.of(self._listener, self.adopt)
         self._watching = SUPERVISOR.task("listener", self._until_closed, need=Need.PROCESS)
         self._sweep()
 
-    def _listen(self, listener: socket.socket) -> None:
-        asyncio.get_running_loop().add_reader(listener.fileno(), self._accept_tls, listener)
-
-    def _accept_tls(self, listener: socket.socket) -> None:
-        try:
-            connection, _ = listener.accept()
-        except OSError as error:
-            if error.errno in NO_ROOM:
-                rest(listener, partial(self._listen, listener))
-            return  # any other error: the client has closed
-        connection.setblocking(False)
-        self.adopt(connection)
-
     @property
     def _is_listening(self) -> bool:
-        if self._tls_listeners:
-            return all(listener.fileno() >= 0 for listener in self._tls_listeners)
+        if self._tls_acceptors:
+            return all(acceptor.is_listening for acceptor in self._tls_acceptors)
         return self._listener is not None and self._listener.is_serving()
 
     async def _until_closed(self) -> None:
@@ -341,10 +323,7 @@ class GatewayServer:
         """Stop accepting connections. Open ones stay."""
         if self._watching is not None:
             self._watching.cancel()
-        for listener in self._tls_listeners:
-            asyncio.get_running_loop().remove_reader(listener.fileno())
-            listener.close()
-        self._tls_listeners.clear()
+        close_all(self._tls_acceptors)
         if self._listener is not None:
             self._listener.close()
 

@@ -3,7 +3,8 @@
 A connection is *idle* until the head of a request is complete, and again after the answer. It is *reading* while the
 body of a request arrives, and *used* by a handler or a call. Idle and reading connections have a deadline. At the
 limit, they make room for new ones, so no one can lock others out by leaving connections open. A source at its own
-limit, or with a large share of all connections, makes room for itself.
+limit makes room for itself. At the limit of all, the source with the most idle connections makes room: if the oldest
+made room, a crowd that connects again and again would take the place of a call whose first audio comes late.
 
 A connection that closes still has its descriptor until its peer has taken the rest of an answer, and the end of TLS.
 Peers that take nothing have a deadline too, and their connections are the first to make room.
@@ -15,9 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-_LARGE_SHARE, _LARGE = 8, 16
-"""A source with more than this many connections, and more than one of so many of the most allowed, is the first to make
-room for its own new ones."""
+_FEW = 16
+"""Most idle connections of a source that is treated like all others: the oldest of all makes room."""
+_CROWD_S = 0.1
+"""Shortest time between two new connections of a crowd that take the place of older ones of it."""
 _CLOSE_S = 10.0
 """Longest time for the peer to take the rest of an answer after the end of the connection."""
 _SEARCH_EVERY_S = 0.05
@@ -57,6 +59,8 @@ class Sockets:
         self._idle: dict[Socket, float] = {}
         self._idle_of: dict[str, dict[Socket, None]] = {}
         """Idle connections by address, in the same order."""
+        self._crowds: dict[str, float] = {}
+        """Addresses with more than a few idle connections, and when each had its last new connection."""
         self._reading: dict[Socket, tuple[float, Callable[[], bool]]] = {}
         self._closing: dict[Socket, float] = {}
         """Connections that close and are not counted any more, in order of time."""
@@ -68,8 +72,7 @@ class Sockets:
     def admit(
         self, address: str, socket: Socket, *, now: float, scarce: bool = False, for_others: bool = False
     ) -> bool:
-        """Admit a new connection. At the limit, the one that was idle for longest is closed. Return False if there is
-        no room.
+        """Admit a new connection. At the limit, an idle one is closed. Return False if there is no room.
 
         Args:
             scarce: True if it may stay only in place of another one.
@@ -85,14 +88,18 @@ class Sockets:
         if is_over and not self._make_room(self._idle_of.get(address, ())):
             return False
         if scarce or len(self._addresses) >= self._most:
-            is_large = self._count[address] > max(_LARGE, self._most // _LARGE_SHARE)
-            own = self._idle_of.get(address, {}) if is_large else {}
-            if not (self._make_room(own) or self._make_room(self._idle) or self._make_room(self._reading)):
+            crowd = max((self._idle_of[each] for each in self._crowds), key=len, default=self._idle)
+            if not (self._make_room(crowd) or self._make_room(self._reading)):
                 return False
         self._addresses[socket] = address
         self._count[address] += 1
         self._rest(socket, now)
         return True
+
+    def refuses(self, address: str, *, now: float) -> bool:
+        """Return True if a new connection can be refused before anything is done for it: there is no room, and it is
+        one of a crowd that has had a new connection a moment ago."""
+        return len(self._addresses) >= self._most and now - self._crowds.get(address, -_CROWD_S) < _CROWD_S
 
     def _is_full(self, address: str) -> bool:
         return len(self._addresses) >= self._most or self._count[address] >= self._per_address
@@ -173,12 +180,19 @@ class Sockets:
     def _rest(self, socket: Socket, now: float) -> None:
         """Count a connection as idle."""
         self._idle[socket] = now
-        self._idle_of.setdefault(self._addresses[socket], {})[socket] = None
+        address = self._addresses[socket]
+        idle = self._idle_of.setdefault(address, {})
+        idle[socket] = None
+        if len(idle) > _FEW:
+            self._crowds[address] = now
 
     def _wake(self, socket: Socket) -> None:
         """Count a connection as idle no longer."""
         if self._idle.pop(socket, None) is not None:
             address = self._addresses[socket]
-            del self._idle_of[address][socket]
-            if not self._idle_of[address]:
+            idle = self._idle_of[address]
+            del idle[socket]
+            if len(idle) <= _FEW:
+                self._crowds.pop(address, None)
+            if not idle:
                 del self._idle_of[address]

@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
+from gateway.listener.acceptor import Acceptor
 from gateway.listener.handshakes import Handshakes
-from gateway.listener.no_room import BACKLOG, NO_ROOM, is_reserved, open_files, rest
+from gateway.listener.no_room import BACKLOG, is_reserved, open_files
 from gateway.listener.source_limit import SourceLimit, source
 from gateway.listener.turns import InTurns, LoopTurns
 from gateway.seams.supervision import SUPERVISOR, Need, SupervisedTask
@@ -454,7 +455,7 @@ class Endpoint:
         self._datagrams = _Datagrams(self._receive)
         self._shared: SharedAddress | None = None
         self._servers: list[asyncio.Server] = []
-        self._tls_listener: socket.socket | None = None
+        self._tls_acceptor: Acceptor | None = None
         self._adopting: set[asyncio.Task[None]] = set()
         self._handshakes = Handshakes.of_files(open_files())
         self._connections = _Connections(user, most=limits.connections, counts=self.counts)
@@ -559,22 +560,11 @@ class Endpoint:
         """
         # Not ``create_server``, which does not report a failed handshake.
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._tls_listener = listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-        listener.setblocking(False)
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
         self.tls_port = listener.getsockname()[1]
-        self._listen(listener, context)
+        self._tls_acceptor = Acceptor(listener, partial(self._take, context))
 
-    def _listen(self, listener: socket.socket, context: ssl.SSLContext) -> None:
-        self._loop.add_reader(listener.fileno(), self._accept, listener, context)
-
-    def _accept(self, listener: socket.socket, context: ssl.SSLContext) -> None:
-        try:
-            connection, _ = listener.accept()
-        except OSError as error:
-            if error.errno in NO_ROOM:
-                rest(listener, partial(self._listen, listener, context))
-            return  # any other error: the client has closed
-        connection.setblocking(False)
+    def _take(self, context: ssl.SSLContext, connection: socket.socket) -> None:
         adopting = self._loop.create_task(self.adopt(connection, context), name="TLS handshake")
         self._adopting.add(adopting)
         adopting.add_done_callback(self._adopting.discard)
@@ -585,9 +575,8 @@ class Endpoint:
             await self._watching.aclose()  # first, else it reports the sockets that are closed here
         if self._timer:
             self._timer.cancel()
-        if self._tls_listener is not None:
-            self._loop.remove_reader(self._tls_listener.fileno())
-            self._tls_listener.close()
+        if self._tls_acceptor is not None:
+            self._tls_acceptor.close()
             await asyncio.sleep(0)  # a task that is cancelled before it begins would not close its connection
         pending = [*self._dialling.values(), *self._adopting]
         for task in pending:

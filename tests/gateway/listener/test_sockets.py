@@ -75,13 +75,26 @@ def test_an_address_has_a_bound_of_its_own() -> None:
 
 
 def test_an_address_with_a_large_share_makes_room_for_itself_and_not_at_the_cost_of_others() -> None:
-    held, opened = sockets(most=20), [Socket() for _ in range(23)]
+    held, opened = sockets(most=20), [Socket() for _ in range(26)]
     held.admit("b", opened[0], now=0.0)
     for at, socket in enumerate(opened[1:22]):
         assert held.admit("a", socket, now=1.0 + at)
     assert [socket.aborted for socket in opened[:4]] == [False, True, True, False]
-    assert held.admit("c", opened[22], now=30.0)
-    assert opened[0].aborted
+    for at, socket in enumerate(opened[22:]):
+        assert held.admit("c", socket, now=30.0 + at)
+        assert opened[0].aborted == (at == 3), "a has made room until it had as few as others"
+    assert [socket.aborted for socket in opened[:8]] == [True, *[True] * 5, False, False]
+
+
+def test_a_crowd_of_many_sources_does_not_end_one_that_waits() -> None:
+    held, waits = sockets(most=100), Socket()
+    crowd = [Socket() for _ in range(1000)]
+    held.admit("honest", waits, now=0.0)
+    for at, socket in enumerate(crowd):
+        assert held.admit(f"stranger {at % 5}", socket, now=1.0 + at / 1000)
+    assert not waits.aborted and not held.refuses("honest", now=2.0)
+    assert held.refuses("stranger 4", now=2.0) and not held.refuses("stranger 4", now=2.1)
+    assert sum(socket.aborted for socket in crowd) == 901
 
 
 def test_with_few_descriptors_left_a_connection_stays_only_in_place_of_another() -> None:

@@ -12,6 +12,7 @@ from tempfile import mkdtemp
 import pytest
 import trustme
 
+from gateway.listener.acceptor import Acceptor
 from sip_bridge.dialog.transaction import Act, Timing
 from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.io.tls import client_context, names_of, server_context
@@ -189,14 +190,14 @@ async def test_connections_wait_without_work_while_no_file_is_free(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = 0
-    accept = Endpoint._accept
+    accept = Acceptor._accept
 
-    def counted(self: Endpoint, listener: socket.socket, context: ssl.SSLContext) -> None:
+    def counted(self: Acceptor) -> None:
         nonlocal tries
         tries += 1
-        accept(self, listener, context)
+        accept(self)
 
-    monkeypatch.setattr(Endpoint, "_accept", counted)
+    monkeypatch.setattr(Acceptor, "_accept", counted)
     ours = client_context(authorities=authority.authorities)
     async with tls_server(server_context(*authority.issue("pbx.example"))) as theirs:
         with socket.create_connection(("127.0.0.1", theirs.endpoint.tls_port)) as connection:
