@@ -16,8 +16,11 @@ import logging
 import os
 import resource
 import signal
+import subprocess
 import sys
+import threading
 from dataclasses import asdict, replace
+from typing import cast
 
 import av
 import numpy as np
@@ -122,8 +125,8 @@ async def _run(data: bytes | bytearray, what: str, field: str) -> tuple[int, byt
             status, answer = await _decoded_by_process(data, what)
         except TimeoutError:
             raise _unreadable(field, f"{field} takes more than {_WALL_S:g} s to decode") from None
-        except OSError as exc:
-            _not_started(exc.strerror or str(exc))
+        except (OSError, RuntimeError) as exc:  # no process, or no thread to talk to it
+            _not_started(str(exc))
         else:
             break
     else:
@@ -151,27 +154,42 @@ _PROGRAM = f"import os; os.nice(19); from {__name__} import main; raise SystemEx
 
 
 async def _decoded_by_process(data: bytes | bytearray, what: str) -> tuple[int, bytes]:
-    """Return the exit code and the output of the process.
+    """Return the exit code and the output of the process. It ends when the caller of this function is cancelled.
 
     Raises:
         OSError: no process can be started.
+        RuntimeError: no thread can be started.
         TimeoutError: it takes more than ``_WALL_S``.
     """
     environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _PROGRAM, what,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        env={**environment, "OPENBLAS_NUM_THREADS": "1"},
-    )  # fmt: skip
+    is_unwanted = threading.Event()
+    running: list[subprocess.Popen[bytes]] = []
+
+    def run() -> tuple[int, bytes]:
+        # Not by uvloop, which forks: that copies the page tables of the gateway, and then every page that a call uses
+        # faults once. ``Popen`` uses ``vfork``.
+        with subprocess.Popen(
+            (sys.executable, "-c", _PROGRAM, what),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env={**environment, "OPENBLAS_NUM_THREADS": "1"},
+        ) as process:  # fmt: skip
+            running.append(process)
+            try:
+                if not is_unwanted.is_set():
+                    answer, _ = process.communicate(cast(bytes, data), timeout=_WALL_S)
+                    return process.returncode, answer
+            except subprocess.TimeoutExpired:
+                pass
+            finally:
+                process.kill()
+        raise TimeoutError
+
     try:
-        async with asyncio.timeout(_WALL_S):
-            answer, _ = await process.communicate(data)
+        return await asyncio.to_thread(run)
     finally:
-        if process.returncode is None:
+        is_unwanted.set()
+        for process in running:
             process.kill()
-            await process.wait()
-    assert process.returncode is not None
-    return process.returncode, answer
 
 
 def _unreadable(field: str, why: str) -> Rejected:
