@@ -1,9 +1,10 @@
 """The token in a stream address, at a whole gateway: one call, the right one, lost by no failed socket."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -48,16 +49,12 @@ class Carrier:
         media = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
         start = {"streamSid": "MZ1", "callSid": call_sid, "tracks": ["inbound"], "mediaFormat": media}
         await socket.send_str(json.dumps({"event": "start", "streamSid": "MZ1", "start": start}))
-
-        async def begun_or_closed() -> bool:
-            with suppress(TimeoutError):
-                await socket.receive(timeout=0.01)
-            return len(self.made.directory) != before or socket.closed
-
-        await until(begun_or_closed)
+        received = asyncio.create_task(socket.receive())  # a time limit might end it while it closes the socket
+        await until(lambda: len(self.made.directory) != before or received.done())
         if len(self.made.directory) == before:
-            assert socket.close_code == aiohttp.WSCloseCode.POLICY_VIOLATION
+            assert (await received).data == aiohttp.WSCloseCode.POLICY_VIOLATION
             return False
+        received.cancel()
         return True
 
 
