@@ -368,7 +368,10 @@ class AudioSocketServer:
         task.add_done_callback(self._adopting.discard)
 
     def _refuses(self, address: str) -> bool:
-        return self._sockets.refuses(source(address), now=asyncio.get_running_loop().time())
+        refused = self._sockets.refuses(source(address), now=asyncio.get_running_loop().time())
+        if refused:
+            self.on_rejected("too_many_connections")
+        return refused
 
     async def adopt(self, connection: socket.socket) -> None:
         """Serve a connection that another process has accepted."""
