@@ -42,8 +42,8 @@ class ClauseConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     first_max_words: float = Field(default=12, ge=2)
-    """Longest first clause without punctuation, words; it is cut at a space. Fewer answer sooner where text comes
-    without punctuation; more give the voice more context."""
+    """Longest first clause without punctuation, words; it is cut at a space once two more words are known. Fewer answer
+    sooner; more give the voice more context."""
 
 
 class Pause(enum.Enum):

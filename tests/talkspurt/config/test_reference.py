@@ -25,7 +25,7 @@ SECRETS = {
 MOST_KEYS = 396
 """Scalar keys of the configuration, with those of a section once for each of its places. A new key needs an operator
 who would change it, and a sign that tells when; then raise this."""
-MOST_BYTES = 59_416
+MOST_BYTES = 59_409
 
 
 def environment(task: Task) -> dict[str, str]:
