@@ -54,12 +54,22 @@ def _dropped(registry: CollectorRegistry) -> Counter:
     )
 
 
-def dropped_text(totals: Mapping[str, int]) -> str:
-    """Return the exposition of a process that has no other figures: the number of things dropped since the start."""
+def _background_restarts(registry: CollectorRegistry) -> Counter:
+    return Counter(
+        "talkspurt_background_restarts",
+        "Restarts of background tasks, threads and processes that ended by themselves or could not start.",
+        ["task"],
+        registry=registry,
+    )
+
+
+def supervisor_text(*, dropped: Mapping[str, int], restarts: Mapping[str, int]) -> str:
+    """Return the exposition of the workers' supervisor, which has no other figures: the number of things dropped and of
+    background tasks restarted since the start."""
     registry = CollectorRegistry()
-    counter = _dropped(registry)
-    for what, total in totals.items():
-        counter.labels(what).inc(total)
+    for counter, totals in ((_dropped(registry), dropped), (_background_restarts(registry), restarts)):
+        for label, total in totals.items():
+            counter.labels(label).inc(total)
     return generate_latest(registry).decode()
 
 
@@ -213,11 +223,7 @@ class Metrics(Collector):
         self.sip = SipMetrics(registry)
         """Metrics of SIP peers."""
         self._tasks = Gauge("talkspurt_tasks", "Tasks on the gateway's event loop.", registry=registry)
-        self._background_restarts = Counter(
-            "talkspurt_background_restarts",
-            "Restarts of background tasks, threads and processes that ended by themselves or could not start.",
-            ["task"], registry=registry,
-        )  # fmt: skip
+        self._background_restarts = _background_restarts(registry)
         self._restarts_before: CounterOf[str] = CounterOf()
         self._dropped = _dropped(registry)
         self._dropped_before: CounterOf[str] = CounterOf()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -60,13 +60,22 @@ class Siblings:
         count: the number of workers.
         message_bytes: longest WebSocket message.
         next: returns the worker for the next placed call.
+        background: returns the state of the supervisor's own tasks, as in ``/v1/health``.
     """
 
     def __init__(
-        self, folder: Path, index: int, count: int, *, message_bytes: int, next: Callable[[], Awaitable[int]]
+        self,
+        folder: Path,
+        index: int,
+        count: int,
+        *,
+        message_bytes: int,
+        next: Callable[[], Awaitable[int]],
+        background: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]],
     ) -> None:
         self.index = index
         self.next = next
+        self._background = background
         self.all = range(count)
         self._folder = folder
         self.message_bytes = message_bytes
@@ -276,6 +285,13 @@ class Siblings:
             whole[name] = sum(part[name] for part in parts)
         for name in ("registrations", "trunks"):
             whole[name] = [one for part in parts for one in part[name]]
+        tasks = [*await self._background(), *(task for part in parts for task in part["background"])]
+        whole["background"] = _of_all_processes(tasks)
+        databases: dict[str, Any] = {}
+        for state in (state for part in parts for state in part["databases"]):
+            if state["of"] not in databases or not state["answers"]:
+                databases[state["of"]] = state
+        whole["databases"] = list(databases.values())
         return _json(whole, status=200 if whole["status"] == "ok" else 503)
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
@@ -315,6 +331,18 @@ class Siblings:
                     if answer.status == 200:
                         await _copy_events(answer, response)
             await asyncio.sleep(AGAIN_S)
+
+
+def _of_all_processes(tasks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return one state for each name of a background task, the worst of all processes, with the sum of restarts."""
+    merged: dict[str, dict[str, Any]] = {}
+    for task in tasks:
+        known = merged.setdefault(task["name"], {**task, "restarts": 0})
+        known["running"] = known["running"] and task["running"]
+        known["failing"] = known["failing"] or task["failing"]
+        known["restarts"] += task["restarts"]
+        known["failures_in_a_row"] = max(known["failures_in_a_row"], task["failures_in_a_row"])
+    return [merged[name] for name in sorted(merged)]
 
 
 AGAIN_S = 0.25

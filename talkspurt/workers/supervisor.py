@@ -38,7 +38,7 @@ from gateway.cluster.memory_state import MemoryState
 from gateway.cluster.siblings import own_socket_of
 from gateway.listener.no_room import NO_ROOM, rest
 from gateway.listener.server import raise_open_files
-from gateway.metrics import dropped_text
+from gateway.metrics import supervisor_text
 from sip_bridge.io.ports import share
 from talkspurt.config.settings import Config
 from talkspurt.engines import engine_for_gateway
@@ -48,6 +48,7 @@ from talkspurt.workers.control import REPORT_S, Closed, ControlChannel, write_co
 from talkspurt.workers.listeners import ServerSockets, close, port_of
 from talkspurt.workers.sip_port import SipPort
 from tts_engine.service.child import ChildProcess, ChildTimes
+from tts_engine.supervision import SUPERVISOR
 
 log = logging.getLogger(__name__)
 
@@ -359,6 +360,7 @@ class WorkerSupervisor:
     def _app(self) -> web.Application:
         app = web.Application(client_max_size=2**24)
         app.add_routes([*socket_state.routes(self._state), web.get("/metrics", self._metrics)])
+        app.router.add_get("/background", self._background)
         app.router.add_post("/next", self._next)
         return app
 
@@ -371,9 +373,17 @@ class WorkerSupervisor:
     async def _metrics(self, request: web.Request) -> web.Response:
         await asyncio.gather(*(self._scrape(worker) for worker in self.workers))
         texts = [worker.last_metrics for worker in self.workers if worker.last_metrics]
-        if self._sip is not None:
-            texts.append(dropped_text({f"sip_{reason}": count for reason, count in self._sip.dropped.items()}))
+        dropped = self._sip.dropped if self._sip is not None else {}
+        texts.append(
+            supervisor_text(
+                dropped={f"sip_{reason}": count for reason, count in dropped.items()}, restarts=SUPERVISOR.restarts
+            )
+        )
         return web.Response(text=metrics_sum.add(texts, list(self._retired.values())))
+
+    async def _background(self, request: web.Request) -> web.Response:
+        """Answer with the state of this process's own tasks, among them those that keep the workers and the engine."""
+        return web.json_response(body=orjson.dumps(SUPERVISOR.states()))
 
     async def _scrape(self, worker: Worker) -> None:
         connector = aiohttp.UnixConnector(str(own_socket_of(self._folder, worker.index)))

@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,7 @@ async def _serve(folder: Path, index: int, channel: ControlChannel, config: Conf
         config.server.workers,
         message_bytes=config.limits.message_bytes,
         next=lambda: _next(folder, index),
+        background=lambda: _background(folder),
     )
     siblings.relay = ManagerRelay(siblings, ping_s=_ping_s(config)).handle
     place = WorkerPlace(
@@ -225,6 +226,20 @@ async def _next(folder: Path, index: int) -> int:
         ):
             return int(await answer.text())
     return index
+
+
+async def _background(folder: Path) -> Sequence[dict[str, Any]]:
+    """Ask the supervisor for the state of its own tasks. Without an answer there are none."""
+    connector = aiohttp.UnixConnector(str(supervisor_socket(folder)))
+    with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
+        async with (
+            asyncio.timeout(_NEXT_S),
+            aiohttp.ClientSession(connector=connector) as http,
+            http.get("http://supervisor/background") as answer,
+        ):
+            tasks: list[dict[str, Any]] = await answer.json()
+            return tasks
+    return []
 
 
 async def _metrics_of_all(folder: Path) -> bytes:

@@ -110,7 +110,7 @@ class World:
             cast(SecondLegs, None), self.ticker, {ROUTE: "shop"}, tape=lambda name, route: self.tape
         )
         self.door = RoomDoor(self.conferences, now=self.ticker.now, drops=self.drops)
-        siblings = [Siblings(folder, index, 2, message_bytes=1, next=_nobody) for index in (0, 1)]
+        siblings = [Siblings(folder, index, 2, message_bytes=1, next=_nobody, background=_no_tasks) for index in (0, 1)]
         self.name = next(f"team-{n}" for n in range(99) if siblings[0].home_of_room(f"team-{n}") == 1)
         self.socket = siblings[1].room_socket(1)
         far = LinkedRooms(siblings[0], now=self.ticker.now, drops=self.drops)
@@ -129,6 +129,10 @@ class World:
 
 async def _nobody() -> int:
     raise AssertionError("no call is placed")
+
+
+async def _no_tasks() -> list[dict[str, Any]]:
+    return []
 
 
 @asynccontextmanager

@@ -115,12 +115,16 @@ class Server:
 
 def room_of(worker: int) -> str:
     """A name of a room that this worker has."""
-    homes = Siblings(Path(), 0, 2, message_bytes=1, next=_nobody)
+    homes = Siblings(Path(), 0, 2, message_bytes=1, next=_nobody, background=_no_tasks)
     return next(f"team-{n}" for n in range(99) if homes.home_of_room(f"team-{n}") == worker)
 
 
 async def _nobody() -> int:
     raise AssertionError("no call is placed")
+
+
+async def _no_tasks() -> list[dict[str, Any]]:
+    return []
 
 
 @asynccontextmanager

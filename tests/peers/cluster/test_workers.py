@@ -195,6 +195,14 @@ async def test_a_killed_worker_ends_its_own_calls_alone_and_comes_back(tmp_path:
         }
         await until(lambda: len(server.live.worker_pids()) == 2, "a new worker")
         assert server.live.worker_pids()[relay_has] == before[relay_has]
+        task = f"worker {dead} process"  # it belongs to the supervisor, which answers no requests itself
+
+        async def counted() -> bool:
+            shown = {each["name"]: each for each in (await server.get("/v1/health"))["background"]}
+            return bool(shown[task]["running"] and shown["engine process"]["running"])
+
+        await until(counted, "the supervisor's tasks in the state of the server")
+        assert await server.live.metric("talkspurt_background_restarts_total", task=task) == 1
 
         async def answers() -> bool:
             async with server.http.get(f"/v1/calls/VX{dead:02x}{'0' * 30}") as answer:
