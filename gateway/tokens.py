@@ -27,6 +27,7 @@ _GRANTS = b"grant\0"  # signed data of streams begins with a time, whose first b
 _GRANT_FIELDS = 5
 _KEYS = b"key\0"
 _REQUESTS = b"request\0"
+_UPGRADES = b"upgrade\0"
 _SIGNATURE_AGE_S = 600.0  # no carrier's signed time is good for longer
 _NONCES = b"nonces\0"
 
@@ -44,6 +45,13 @@ class StreamToken:
     """Seconds since the epoch."""
     call: bytes
     """Digest of the call's id; zeros: any call."""
+    signature: bytes = b""
+    """Id of the carrier's signature that came with the token, and is spent with it. Empty: none of its own came."""
+
+    @property
+    def ids(self) -> tuple[bytes, ...]:
+        """All ids that the stream spends."""
+        return (self.id, self.signature) if self.signature else (self.id,)
 
     def check_call(self, call_sid: str) -> None:
         """Raise ``Rejected`` (403) unless the token was made for the call of this id, or for any."""
@@ -89,7 +97,7 @@ class Tokens:
     def of_signature(self, dialect: str, covered: bytes, *, now: float) -> StreamToken:
         """Return the token that stands for a carrier's signed upgrade, so that the signature opens one stream."""
         expires = int(now + max(self._lifetime_s, _SIGNATURE_AGE_S))
-        return StreamToken(self.id_of(dialect.encode() + b"\0" + covered), expires, _ANY_CALL)
+        return StreamToken(self.id_of(_UPGRADES + dialect.encode() + b"\0" + covered), expires, _ANY_CALL)
 
     def fresh_id(self) -> bytes:
         """Return a unique token id."""

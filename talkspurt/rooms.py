@@ -489,7 +489,7 @@ class HttpParts:
             config.routes,
             tokens,
             state.handoffs,
-            state.claims.is_spent,
+            state.claims,
             OutageState(state.shared),
             transports.carriers,
         )

@@ -163,7 +163,7 @@ class LocalDirectory(Generic[C]):
         self.check_unspent(token)
         while len(self._spent) >= SPENT and next(iter(self._spent.values())) < now:
             del self._spent[next(iter(self._spent))]
-        self._spent[token.id] = token.expires
+        self._spent |= dict.fromkeys(token.ids, token.expires)
 
     def is_spent(self, token_id: bytes) -> bool:
         """Return True if a call began with a stream token of this id."""
@@ -171,8 +171,10 @@ class LocalDirectory(Generic[C]):
 
     def check_unspent(self, token: StreamToken) -> None:
         """Raise ``Rejected`` (403) if a call began with this stream token."""
-        if self.is_spent(token.id):
-            raise Rejected("the stream token has already opened a call", status=403, code="spent_token", param="token")
+        if any(map(self.is_spent, token.ids)):
+            raise Rejected(
+                "the stream token or signature was already used", status=403, code="spent_token", param="token"
+            )
 
     def __iter__(self) -> Iterator[C]:
         return iter(list(self._calls.values()))

@@ -4,7 +4,7 @@ these."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 from gateway.carriers.call_control import CallControl
@@ -100,13 +100,16 @@ class ConfiguredCarrier:
         return tokens.check(token, self.vendor.name, route, now=upgrade.now)
 
     def _spendable(self, tokens: Tokens, route: str, upgrade: Upgrade, token: str) -> StreamToken | None:
-        """Return what a proven upgrade spends: our token in its address, else its signature. None: it has neither, so a
+        """Return what a proven upgrade spends: our token in its address, and its signature. None: it has neither, so a
         copied request cannot be told from a new one.
 
         Raises:
             Rejected: 403, the token is not ours or has expired.
         """
-        if token:
-            return tokens.check(token, self.vendor.name, route, now=upgrade.now)
         covered = self.vendor.proof.upgrade_covered(upgrade)
-        return tokens.of_signature(self.vendor.name, covered, now=upgrade.now) if covered else None
+        signed = tokens.of_signature(self.vendor.name, covered, now=upgrade.now) if covered else None
+        if not token:
+            return signed
+        ours = tokens.check(token, self.vendor.name, route, now=upgrade.now)
+        # The signature need not cover the address: a copy without our token must not open a stream.
+        return ours if signed is None else replace(ours, signature=signed.id, expires=signed.expires)

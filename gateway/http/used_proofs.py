@@ -8,6 +8,7 @@ callers know the proofs.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable, Callable
 
 from gateway.carriers.call_control import Answer
 from gateway.carriers.signatures import MAX_AGE_S
@@ -28,16 +29,23 @@ class UsedProofs:
     def __init__(self, values: Values) -> None:
         self._values = values
 
-    async def bind(self, proof_id: bytes, use: Use) -> Answer | None:
+    async def bind(self, proof_id: bytes, use: Use, begin: Callable[[], Awaitable[None]]) -> Answer | None:
         """Bind a proof to its first use, and return the first answer if the use is repeated. None: there is no answer,
         or it is older than ``KEEP_S``.
+
+        Args:
+            begin: called before the first use. If it raises, the proof stays unused.
 
         Raises:
             Rejected: 403, the proof came with another call, route or method.
         """
         # A digest, since the call id may be a telephone number.
         wanted = hashlib.sha256("\0".join(use).encode(errors="replace")).digest()
-        known = await self._values.first(f"proof:{proof_id.hex()}", wanted, keep_s=_REMEMBER_S)
+        key = f"proof:{proof_id.hex()}"
+        known = await self._values.find(key)
+        if known is None:
+            await begin()
+            known = await self._values.first(key, wanted, keep_s=_REMEMBER_S)
         if known is None:
             return None
         if known != wanted:

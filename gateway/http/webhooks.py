@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -22,7 +22,7 @@ from gateway.carriers.call_control import Answer, CallControl, NextAction, Strea
 from gateway.carriers.call_status import read_status
 from gateway.carriers.caller import as_parameters
 from gateway.carriers.carrier import ConfiguredCarrier
-from gateway.carriers.proof import Hook
+from gateway.carriers.proof import Hook, Upgrade
 from gateway.config import RouteConfig
 from gateway.errors import Rejected, did_you_mean
 from gateway.http.after import AfterUrl, GivenAnswers
@@ -30,6 +30,7 @@ from gateway.http.request import request_id
 from gateway.http.request.forms import read_form
 from gateway.http.used_proofs import UsedProofs
 from gateway.listener.forwarded import PublicUrl
+from gateway.listener.stream_claims import StreamClaims
 from gateway.placing.carrier_calls import PLACED, CarrierCalls
 from gateway.seams.originate import Attempt
 from gateway.seams.plain_text import plain_fields
@@ -69,7 +70,7 @@ class Webhooks:
     """``/webhooks/{dialect}[/{route}]``, ``…/after`` and ``…/status``.
 
     Args:
-        is_spent: returns True if a call began with a stream token of this id.
+        claims: the stream tokens and signatures that calls began with.
         values: used proofs and given answers, known to all processes that serve the same callers.
         placed: the calls that were placed at carriers. None: none can be placed.
     """
@@ -81,7 +82,7 @@ class Webhooks:
         routes: Mapping[str, RouteConfig],
         tokens: Tokens,
         handoffs: Handoffs,
-        is_spent: Callable[[bytes], Awaitable[bool]],
+        claims: StreamClaims,
         values: Values,
         placed: CarrierCalls | None = None,
     ) -> None:
@@ -90,7 +91,7 @@ class Webhooks:
         self._routes = routes
         self._tokens = tokens
         self._handoffs = handoffs
-        self._is_spent = is_spent
+        self._claims = claims
         self._placed = placed
         self._after_url = AfterUrl()
         self._given = GivenAnswers(values)
@@ -132,7 +133,7 @@ class Webhooks:
             # Several carriers sign no time, so a captured request stays valid. A repetition after its call has begun
             # gets no second stream.
             token_id = asked.proof_id if placed is None else placed.token_id
-            if await self._is_spent(token_id):
+            if await self._claims.is_spent(token_id):
                 raise Rejected(
                     "this request has already begun its call; a call that returns needs another address, "
                     "for example with ?again=1",
@@ -241,7 +242,7 @@ class Webhooks:
         if request.method == "POST":
             is_form = request.content_type == "application/x-www-form-urlencoded"
             fields = await read_form(request) if is_form else {}
-        proven, covered = False, b""
+        proven, covered, as_upgrade = False, b"", b""
         if configured.settings.verify:
             hook = Hook(
                 url=self.public_url(request) + request.raw_path,
@@ -257,7 +258,9 @@ class Webhooks:
                     self._public_url.tell_of_mismatch(dialect, request.remote or "", request.headers)
                 raise configured.mismatch(hook.url, hook.headers)
             proven = bool(signed)
-            covered = proof.covered(hook) if proven else b""
+            if proven:
+                covered = proof.covered(hook)
+                as_upgrade = proof.upgrade_covered(Upgrade(hook.url, "", hook.headers, hook.now))
         if not proven and not self._public_url.is_local(request.remote or "", request.headers):
             raise Rejected(
                 f"{dialect}: no secret is configured to check requests with (carriers.{configured.vendor.key})",
@@ -280,7 +283,13 @@ class Webhooks:
         if not proof_id:
             return asked
         call_sid = request.query.get("call") or asked.call_sid
-        return replace(asked, repeated=await self._used.bind(proof_id, (kind, request.method, route, call_sid)))
+
+        async def begin() -> None:
+            if as_upgrade:  # a proof that would open a stream, too
+                now = time.time()
+                await self._claims.withdraw(self._tokens.of_signature(dialect, as_upgrade, now=now), now=now)
+
+        return replace(asked, repeated=await self._used.bind(proof_id, (kind, request.method, route, call_sid), begin))
 
 
 def _without_carrier_fields(query: Mapping[str, str], control: CallControl[Any]) -> dict[str, str]:

@@ -38,6 +38,17 @@ class StreamClaims:
             return await self._shared.find(_key(token_id)) is not None
         return False
 
+    async def withdraw(self, token: StreamToken, *, now: float) -> None:
+        """Let no stream begin with a carrier's signature that came with another request.
+
+        Raises:
+            Rejected: 403, a stream has begun with it; 503, the other processes cannot be asked.
+        """
+        self._directory.check_unspent(token)
+        if self._shared is not None and await self._shared.first(_key(token.id), b"1", keep_s=self._keep_s) is not None:
+            raise Rejected("the signature has opened a stream", status=403, code="replayed")
+        self._directory.spend(token, now=now)
+
     def begun(self, token: StreamToken, session: Session) -> None:
         """Claim the token of a new call, and end the call if another process has claimed it."""
         if self._shared is not None:
@@ -52,8 +63,10 @@ class StreamClaims:
 
     async def _claim(self, shared: SharedState, token: StreamToken, session: Session) -> None:
         with suppress(Rejected):
-            if await shared.first(_key(token.id), b"1", keep_s=self._keep_s) is not None:
-                session.end("spent_token", hang_up=True)
+            for token_id in token.ids:
+                if await shared.first(_key(token_id), b"1", keep_s=self._keep_s) is not None:
+                    session.end("spent_token", hang_up=True)
+                    return
 
 
 def _key(token_id: bytes) -> str:

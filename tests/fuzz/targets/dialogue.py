@@ -167,7 +167,7 @@ _WEBHOOKS = Webhooks(
     {"default": RouteConfig()},
     Tokens(None, lifetime_s=60),
     Handoffs(),
-    StreamClaims(LocalDirectory(limit=1), None, keep_s=60).is_spent,
+    StreamClaims(LocalDirectory(limit=1), None, keep_s=60),
     MemoryState(),
 )
 _ENGINE = _Engine()

@@ -126,7 +126,7 @@ async def asked(dialect: str, hook: Json) -> Json:
         {"default": RouteConfig(), "sales": RouteConfig()},
         FixedTokens(None, lifetime_s=60),
         handoffs,
-        StreamClaims(LocalDirectory(limit=1), None, keep_s=60).is_spent,
+        StreamClaims(LocalDirectory(limit=1), None, keep_s=60),
         MemoryState(),
     )
     app = web.Application(middlewares=[errors.middleware])

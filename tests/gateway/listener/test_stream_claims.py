@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gateway.call.directory import LocalDirectory
 from gateway.cluster.memory_state import MemoryState
 from gateway.errors import Rejected
@@ -54,3 +56,16 @@ async def test_while_nobody_answers_calls_begin_and_a_process_knows_its_own() ->
     assert not call.ended and not await made.is_spent(TOKEN.id)
     made._directory.spend(TOKEN, now=0)
     assert await made.is_spent(TOKEN.id)
+
+
+async def test_a_signature_that_came_elsewhere_opens_no_stream_whichever_process_got_it() -> None:
+    state = MemoryState()
+    one, two = claims(state), claims(state)
+    await one.withdraw(TOKEN, now=0)
+    call = Call()
+    two.begun(StreamToken(b"87654321", TOKEN.expires, bytes(8), signature=TOKEN.id), call)  # type: ignore[arg-type]
+    await two.asked()
+    assert call.ended == "spent_token"
+    for other in (one, two):
+        with pytest.raises(Rejected):
+            await other.withdraw(TOKEN, now=0)

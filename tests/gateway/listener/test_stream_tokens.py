@@ -8,9 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 from xml.etree import ElementTree
 
 import aiohttp
+import jwt
 import pytest
 
 from gateway.carriers.signatures import twilio_signature
@@ -58,10 +60,18 @@ class Carrier:
         return True
 
 
+SECRET = "a-secret-of-at-least-thirty-two-bytes"
+
+
+def vonage() -> dict[str, str]:
+    """The proof of a request without a body."""
+    return {"Authorization": f"Bearer {jwt.encode({'iat': int(time.time()), 'jti': str(uuid4())}, SECRET)}"}
+
+
 @asynccontextmanager
 async def calling(tmp_path: Path, **twilio: Any) -> AsyncIterator[Carrier]:
     sections: dict[str, Any] = {
-        "carriers": {"twilio": twilio},
+        "carriers": {"twilio": twilio, "vonage": {"signature_secret": SECRET}},
         "routes": {"default": {}, "other": {}},
         "limits": {"setup_timeout_s": 2 * PATIENCE_S},  # a socket that waits is not closed for that, with the same code
     }
@@ -124,12 +134,11 @@ async def test_the_calls_id_ends_with_what_the_webhook_logged(
 
 
 async def test_a_token_is_spent_and_has_an_age_also_where_the_carrier_signs(tmp_path: Path) -> None:
-    secret = "a-secret-of-at-least-thirty-two-bytes"
-    async with calling(tmp_path, auth_token=secret) as carrier:
+    async with calling(tmp_path, auth_token=SECRET) as carrier:
         public = str(carrier.http._base_url).rstrip("/")
 
         async def opened(path: str) -> aiohttp.ClientWebSocketResponse:
-            signature = twilio_signature(secret, public.replace("http", "ws", 1) + path)
+            signature = twilio_signature(SECRET, public.replace("http", "ws", 1) + path)
             return await carrier.http.ws_connect(path, headers={"X-Twilio-Signature": signature})
 
         tokens = carrier.made.tokens
@@ -145,3 +154,30 @@ async def test_a_token_is_spent_and_has_an_age_also_where_the_carrier_signs(tmp_
             assert refused.value.status == 403
         other = tokens.make("twilio", "default", now=time.time(), call="CA2")
         assert not await carrier.begins(await opened(f"/media/twilio/default/{other}"), "CA3")
+
+
+async def test_a_signature_of_no_address_opens_one_stream_with_or_without_our_token(carrier: Carrier) -> None:
+    signed, token = vonage(), carrier.made.tokens.make("vonage", "default", now=time.time())
+    socket = await carrier.http.ws_connect(f"/media/vonage/default/{token}", headers=signed)
+    await socket.send_json({"event": "websocket:connected", "content-type": "audio/l16;rate=16000"})
+    await until(lambda: len(carrier.made.directory) == 1)
+    again = carrier.made.tokens.make("vonage", "default", now=time.time())
+    for path in ("default", "other", f"default/{token}", f"default/{again}"):
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await carrier.http.ws_connect(f"/media/vonage/{path}", headers=signed)
+        assert refused.value.status == 403, path
+    for path in ("default", "other", "default/after", "default/status"):
+        async with carrier.http.get(f"/webhooks/vonage/{path}?uuid=c2", headers=signed) as answer:
+            assert answer.status == 403, path
+
+
+@pytest.mark.parametrize("hook", ["default", "default/after", "default/status"])
+async def test_a_signature_that_came_with_a_webhook_opens_no_stream(carrier: Carrier, hook: str) -> None:
+    signed = vonage()
+    for _ in "again":
+        async with carrier.http.get(f"/webhooks/vonage/{hook}?uuid=c1&status=ringing", headers=signed) as answer:
+            assert answer.status in (200, 204)
+    for route in ("default", "other"):
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await carrier.http.ws_connect(f"/media/vonage/{route}", headers=signed)
+        assert refused.value.status == 403
