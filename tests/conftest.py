@@ -7,6 +7,7 @@ A test marked ``virtual_time`` gets its own kind of event loop.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -51,6 +52,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = Counter(item.path for item in items)
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: (-slow[item.path], _NETWORKS not in item.path.parents, -tests[item.path]))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collected tests out of every later search for garbage, which would walk through all of them."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
