@@ -245,8 +245,8 @@ class _Connection(asyncio.Protocol):
         self.names: frozenset[str] = frozenset()
         self.serves_other_workers = False
         """True: messages of other workers' calls have come on it."""
-        self.is_proven = False
-        """True: a trunk's password has come on it."""
+        self.is_known = False
+        """True: its source has a trunk's address or certificate, or a trunk's password has come on it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
@@ -366,16 +366,17 @@ class _Connections(Mapping[Peer, _Connection]):
         own = self._of_source.get(address, {})
         if len(own) >= _STRANGERS_PER_SOURCE:
             self._make_room(own)
-        is_known = self._user.standing(connection.peer) is SourceStanding.KNOWN
-        is_full = len(self._all) >= self._most or (not is_known and connection.is_scarce)
-        if is_full and not (self._make_room(self._all.values()) or self._make_room(self._all.values(), unproven=True)):
-            self._counts["refused"] += 1
-            return False
         if (before := self._all.get(connection.peer)) is not None:
             self._drop(before)
         self._all[connection.peer] = connection
         self._of_source.setdefault(address, {})[connection] = None
-        return True
+        # Once, because a full port looks at a thousand connections for each new one. The user asks for its certificate.
+        connection.is_known = self._user.standing(connection.peer) is SourceStanding.KNOWN
+        is_full = len(self._all) > self._most or (not connection.is_known and connection.is_scarce)
+        if is_full and not self._make_room(self._all.values()):
+            self._counts["refused"] += 1
+            self._drop(connection)
+        return self._all.get(connection.peer) is connection
 
     def remove(self, connection: _Connection) -> None:
         """Remove a connection and tell the user. Nothing happens if it is not there any more."""
@@ -394,15 +395,10 @@ class _Connections(Mapping[Peer, _Connection]):
         """Return True if the connection must stay open though it is silent."""
         return connection.serves_other_workers or self._user.needs_connection(connection.peer)
 
-    def _make_room(self, among: Iterable[_Connection], *, unproven: bool = False) -> bool:
-        """Close the oldest connection of a stranger. Return False if there is none: trunks and calls keep theirs.
-
-        Args:
-            unproven: True: close one of a possible trunk from which no accepted request has come.
-        """
-        standing = SourceStanding.UNPROVEN if unproven else SourceStanding.STRANGER
+    def _make_room(self, among: Iterable[_Connection]) -> bool:
+        """Close the oldest connection that no trunk and no call has. Return False if there is none."""
         for each in among:
-            if not each.is_proven and self._user.standing(each.peer) is standing and not self.needs(each):
+            if not each.is_known and not self.needs(each):
                 self._counts["refused"] += 1
                 self.remove(each)
                 each.abort()
@@ -600,7 +596,7 @@ class Endpoint:
         """Let the connection with a peer, which has given a trunk's password, make no room for strangers."""
         connection = self._connections.get(peer)
         if connection is not None:
-            connection.is_proven = True
+            connection.is_known = True
 
     def certificate_names(self, peer: Peer) -> frozenset[str]:
         """Return the names in the verified certificate of this peer's connection. Empty: there is no certificate."""

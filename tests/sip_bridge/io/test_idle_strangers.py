@@ -6,6 +6,8 @@ import pytest
 
 from gateway.listener import no_room
 from sip_bridge.io.endpoint import _STRANGERS_PER_SOURCE
+from sip_bridge.local import Peer
+from sip_bridge.trunks import SourceStanding
 from tests.sip_bridge.phone import bridge
 from tests.waiting import until
 
@@ -51,5 +53,26 @@ async def test_silent_ones_that_may_be_trunks_make_room_and_one_that_gave_its_pa
             assert await reader.read() == b""
         await until(lambda: len(endpoint._connections) == 4, "the last one")
         assert not opened[0][0].at_eof()
+        for _, writer in opened:
+            writer.close()
+
+
+async def test_each_connection_of_a_crowd_at_a_full_port_is_judged_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trunk = {"addresses": [], "username": "desk", "password": "a-password"}
+    async with bridge(trunk=trunk, limits={"connections": 20}) as made:
+        endpoint, looks = made.bridge.endpoint, 0
+        standing = made.bridge.standing
+
+        def counted(peer: Peer) -> SourceStanding:
+            nonlocal looks
+            looks += 1
+            return standing(peer)
+
+        monkeypatch.setattr(made.bridge, "standing", counted)
+        opened = [await asyncio.open_connection("127.0.0.1", endpoint.port) for _ in range(60)]
+        await until(lambda: endpoint.counts["refused"] == 40, "forty that made room")
+        assert looks == 60
         for _, writer in opened:
             writer.close()
