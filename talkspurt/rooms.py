@@ -485,6 +485,7 @@ class HttpParts:
         self.history = MetricsHistory(self.exposition, lambda: health.engine_load, clock=ticker.now)
         self.webhooks = Webhooks(
             public_url,
+            sites,
             carriers,
             config.routes,
             tokens,

@@ -30,6 +30,7 @@ from gateway.http.request import request_id
 from gateway.http.request.forms import read_form
 from gateway.http.used_proofs import UsedProofs
 from gateway.listener.forwarded import PublicUrl
+from gateway.listener.sites import Sites
 from gateway.listener.stream_claims import StreamClaims
 from gateway.placing.carrier_calls import PLACED, CarrierCalls
 from gateway.seams.originate import Attempt
@@ -70,6 +71,7 @@ class Webhooks:
     """``/webhooks/{dialect}[/{route}]``, ``…/after`` and ``…/status``.
 
     Args:
+        sites: refuses pages of other sites, where no proof is asked for.
         claims: the stream tokens and signatures that calls began with.
         values: used proofs and given answers, known to all processes that serve the same callers.
         placed: the calls that were placed at carriers. None: none can be placed.
@@ -78,6 +80,7 @@ class Webhooks:
     def __init__(
         self,
         public_url: PublicUrl,
+        sites: Sites,
         carriers: Mapping[str, ConfiguredCarrier],
         routes: Mapping[str, RouteConfig],
         tokens: Tokens,
@@ -87,6 +90,7 @@ class Webhooks:
         placed: CarrierCalls | None = None,
     ) -> None:
         self._public_url = public_url
+        self._sites = sites
         self._carriers = carriers
         self._routes = routes
         self._tokens = tokens
@@ -261,11 +265,14 @@ class Webhooks:
             if proven:
                 covered = proof.covered(hook)
                 as_upgrade = proof.upgrade_covered(Upgrade(hook.url, "", hook.headers, hook.now))
-        if not proven and not self._public_url.is_local(request.remote or "", request.headers):
-            raise Rejected(
-                f"{dialect}: no secret is configured to check requests with (carriers.{configured.vendor.key})",
-                status=403, code="unproven",
-            )  # fmt: skip
+        if not proven:
+            if not self._public_url.is_local(request.remote or "", request.headers):
+                raise Rejected(
+                    f"{dialect}: no secret is configured to check requests with (carriers.{configured.vendor.key})",
+                    status=403, code="unproven",
+                )  # fmt: skip
+            # A page of another site may make a browser on this machine ask.
+            self._sites.check(request.remote or "", request.headers, changes=True)
         form: Mapping[str, str]
         if fields is None:
             form = request.query

@@ -35,6 +35,7 @@ from gateway.http.speech_api.voices import Voices
 from gateway.http.webhooks import Webhooks
 from gateway.limits.limiter import Limiter
 from gateway.listener.forwarded import PublicUrl
+from gateway.listener.sites import Sites
 from gateway.listener.stream_claims import StreamClaims
 from gateway.principal import ANYONE
 from gateway.recognition import listen
@@ -163,6 +164,7 @@ async def _attach(call: str, route: str, parameters: Any) -> None:
 _CONFIGURED = CarriersConfig.model_validate({carrier.key: {} for carrier in CARRIERS.values()}).configured()
 _WEBHOOKS = Webhooks(
     PublicUrl(ServerConfig()),
+    Sites(ServerConfig(), PublicUrl(ServerConfig())),
     _CONFIGURED,
     {"default": RouteConfig()},
     Tokens(None, lifetime_s=60),

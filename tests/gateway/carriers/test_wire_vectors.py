@@ -26,6 +26,7 @@ from gateway.errors import ProtocolError, Rejected
 from gateway.http.request import errors
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
+from gateway.listener.sites import Sites
 from gateway.listener.stream_claims import StreamClaims
 from gateway.seams import media_messages
 from gateway.seams.shared_state import Handoff
@@ -119,9 +120,10 @@ async def asked(dialect: str, hook: Json) -> Json:
     handoffs = Handoffs()
     if "left" in hook:
         handoffs.leave(dialect, "c1", Handoff("VX1", **hook["left"]))
-    server = ServerConfig(public_url=PUBLIC) if hook["outside"] else ServerConfig()
+    server = ServerConfig(public_url=PUBLIC) if hook["outside"] else ServerConfig(origins=("http://talkspurt.test",))
     hooks = Webhooks(
         PublicUrl(server),
+        Sites(server, PublicUrl(server)),
         CarriersConfig.model_validate({} if hook["settings"] is None else {dialect: hook["settings"]}).configured(),
         {"default": RouteConfig(), "sales": RouteConfig()},
         FixedTokens(None, lifetime_s=60),

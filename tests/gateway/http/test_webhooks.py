@@ -33,6 +33,7 @@ from gateway.errors import Rejected
 from gateway.http.after import KEEP_S, AfterUrl, GivenAnswers
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
+from gateway.listener.sites import Sites
 from gateway.listener.stream_claims import StreamClaims
 from gateway.seams.media_messages import StreamStarted
 from gateway.seams.shared_state import Handoff, SharedState, Values
@@ -59,9 +60,11 @@ class Harness:
     async def open(self, carriers: Mapping[str, ConfiguredCarrier], server: ServerConfig) -> None:
         self.routes["default"] = RouteConfig()
         self.claims = StreamClaims(self.directory, self.shared, keep_s=60)
+        public_url = PublicUrl(server)
         self.hooks = hooks = Webhooks(
-            PublicUrl(server), carriers, self.routes, self.tokens, self.handoffs, self.claims, self.values
-        )
+            public_url, Sites(server, public_url), carriers, self.routes, self.tokens, self.handoffs, self.claims,
+            self.values,
+        )  # fmt: skip
 
         def answering(handler: Any) -> Any:
             async def handle(request: web.Request) -> web.StreamResponse:
@@ -696,6 +699,15 @@ async def test_a_copied_json_webhook_in_another_guise_starts_nothing(dialect: st
             copied = await harness.client.request(method, where, data=sent, headers={**headers, **changed})
             assert copied.status in (400, 403, 404, 405) or await copied.read() == answer, (method, where, changed)
         assert harness.directory._spent == spent
+
+
+@pytest.mark.parametrize("path", ["default", "default/after", "default/status"])
+async def test_where_no_proof_is_asked_for_a_page_of_another_site_reaches_nothing(harness: Harness, path: str) -> None:
+    url, form = f"/webhooks/twilio/{path}", {"CallSid": "c1"}
+    assert (await harness.client.post(url, data=form)).status in (200, 204)
+    for foreign, status in (({"Host": "evil.example"}, 421), ({"Origin": "https://evil.example"}, 403)):
+        assert (await harness.client.post(url, data=form, headers=foreign)).status == status
+        assert (await harness.client.get(f"{url}?CallSid=c1", headers=foreign)).status == status
 
 
 async def test_signed_requests_are_let_in() -> None:
