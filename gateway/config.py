@@ -103,13 +103,20 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def _origin(value: str) -> str:
-    """Return an origin as browsers write it (RFC 6454 section 6.2): lower case, without the default port and path."""
+    """Return an origin in lower case, without the default port and path."""
     if value in ("*", "null"):
         return value
     parts = urlsplit(value.rstrip("/"))
     if not parts.scheme or not parts.hostname or parts.path or parts.query or parts.fragment or "@" in parts.netloc:
         raise ValueError(f"{value!r} is no origin, expected https://app.example.com, or * for all")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return origin_of(value)
+
+
+def origin_of(url: str) -> str:
+    """Return the origin of an address as browsers write it (RFC 6454 section 6.2)."""
+    parts = urlsplit(url)
+    name = parts.hostname or ""
+    host = f"[{name}]" if ":" in name else name
     named = parts.port is not None and parts.port != _DEFAULT_PORTS.get(parts.scheme)
     return f"{parts.scheme}://{host}" + (f":{parts.port}" if named else "")
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from gateway.config import ServerConfig, is_loopback
+from gateway.config import ServerConfig, is_loopback, origin_of
 from gateway.errors import Rejected
 from gateway.listener.forwarded import REMEMBERED, Headers, Proxies, PublicUrl
 
@@ -61,13 +61,13 @@ class Sites:
                 "site in server.origins",
                 status=421, code="misdirected_request",
             )  # fmt: skip
-        origin = headers.get("Origin", "")
-        if not changes or not origin or {origin, ANY} & {*self._origins, *also}:
+        shown = headers.get("Origin", "")
+        if not changes or not shown or {shown, ANY} & {*self._origins, *also}:
             return
-        own = self._public_url.of(peer, headers)
-        if origin not in (own, f"http://{host}", f"https://{host}"):
+        own = origin_of(self._public_url.of(peer, headers))
+        if shown not in (own, f"http://{host}", f"https://{host}"):
             raise Rejected(
-                f"Origin is {origin[:80]!r}, expected {own[:80]!r} or one of server.origins",
+                f"Origin is {shown[:80]!r}, expected {own[:80]!r} or one of server.origins",
                 status=403, code="origin_not_allowed",
             )  # fmt: skip
 

@@ -111,6 +111,13 @@ def test_a_change_is_for_our_own_pages_and_listed_ones(origin: str, expected: in
     assert status(tried, "localhost:8080", origin, changes=False) == 200
 
 
+@pytest.mark.parametrize("public_url", ["https://Voice.Example.com:443/", "https://voice.example.com/below"])
+def test_our_own_page_is_known_behind_a_proxy_that_writes_another_host(public_url: str) -> None:
+    tried = sites(public_url=public_url)
+    assert status(tried, "10.0.0.7:8080", "https://voice.example.com") == 200
+    assert status(tried, "10.0.0.7:8080", "https://voice.example.com:8443") == 403
+
+
 def test_a_star_lets_every_page_in() -> None:
     assert status(sites(origins=["*"]), "localhost", "https://evil.example") == 200
     assert status(sites(), "localhost", "https://evil.example", also=["*"]) == 200
