@@ -196,8 +196,9 @@ class Rooms:
 
 
 def sees_tenant(who: Principal, tenant: str, conferences: Conferences, routes: Mapping[str, RouteConfig]) -> bool:
-    """Return True if a principal may see the rooms of a tenant, and their recordings."""
-    return not who.call and any(conferences.tenant_of(route) == tenant for route in routes if who.sees(route))
+    """Return True if a principal may see the rooms of a tenant, and their recordings. A room may hold calls of all
+    the tenant's routes, so a browser's token, which is for one route, sees none."""
+    return not who.token and any(conferences.tenant_of(route) == tenant for route in routes if who.sees(route))
 
 
 def _view_of(leg: RoomLeg, sdp: str = "") -> RoomLegView:

@@ -62,7 +62,7 @@ EXPECTED = {"route": "a", "customParameters": {"secret": "of one"}}
 WAV = base64.b64encode(reference_wav()).decode()
 SECTIONS: dict[str, Any] = {
     "auth": {"api_keys": KEYS, "jwt": JWT},
-    "routes": {"a": {"tenant": "one", "dialogue": {"audio": True}}, "b": {"tenant": "two"}, "default": {}},
+    "routes": {"a": {"tenant": "one", "dialogue": {"audio": True}}, "also-one": {"tenant": "one"}, "b": {"tenant": "two"}, "default": {}},
     "webrtc": {"addresses": ["127.0.0.1"]},
     "audiosocket": {"port": 0},
     "carriers": {"freeswitch": {"esl": {"host": "127.0.0.1", "port": 1, "password": "x"}}},
@@ -389,10 +389,12 @@ async def test_a_browsers_token_sees_only_the_records_of_what_it_was_made_for(ho
     await until(lambda: other.call_id not in [call.call_id for call in house.made.directory], "the call's end")
 
 
-async def test_a_browsers_token_of_one_call_reaches_no_other_call_by_any_route(house: House) -> None:
-    other = house.made.calls.begin(replace(CALL, route="a", call_sid="c9"), Leg())
+@pytest.mark.parametrize("of", ["call", "route"])
+async def test_a_browsers_token_of_one_call_or_route_reaches_no_other_call_by_any_route(house: House, of: str) -> None:
+    route_name = "a" if of == "call" else "also-one"
+    other = house.made.calls.begin(replace(CALL, route=route_name, call_sid="c9"), Leg())
     await until(lambda: other.call_id in house.made.dialogue.observers._sinks, "a call that can be watched")
-    body = {"scope": "read", "route": "a", "call": other.call_id}
+    body = {"scope": "read", "route": route_name, "call": other.call_id if of == "call" else ""}
     async with house.http.post("/v1/tokens", json=body, headers=bearer("one")) as answer:
         token = (await answer.json())["token"]
     before, wrong = house.state(), {}
