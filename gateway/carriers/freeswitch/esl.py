@@ -234,7 +234,11 @@ class EslClient:
             if self._replies and not (asked := self._replies.popleft()).done():
                 asked.set_result(message)
         elif message.kind == "text/event-json":
-            event = message.event
+            try:
+                event = message.event
+            except ProtocolError as exc:  # it is one call's, and the others need the connection
+                log.warning("event of the switch skipped", extra={"why": str(exc)})
+                return
             if event.get("Event-Name") == "BACKGROUND_JOB":
                 job = self._jobs.get(event.get("Job-UUID", ""))
                 if job is not None and not job.done():

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import orjson
-
 from gateway.errors import ProtocolError
-from gateway.seams.plain_text import plain
+from gateway.seams.plain_text import plain, plain_lines, read_json
 
 _HEAD_BYTES = 64 * 1024
 
@@ -28,14 +26,14 @@ class EslMessage:
 
     @property
     def event(self) -> Mapping[str, str]:
-        """The fields of an event.
+        """The fields of an event. The switch passes on the bytes of a caller's name as they came, UTF-8 or not.
 
         Raises:
             ProtocolError: the body is not a JSON object.
         """
         try:
-            fields = orjson.loads(self.body)
-            return {name: value for name, value in fields.items() if isinstance(value, str)}
+            fields = read_json(self.body.decode("utf-8", "replace"))
+            return {plain(name): plain_lines(value) for name, value in fields.items() if isinstance(value, str)}
         except (ValueError, AttributeError) as exc:
             raise ProtocolError(f"event of {len(self.body)} bytes is not a JSON object") from exc
 

@@ -70,7 +70,10 @@ class FreeSwitch:
             event["Unique-ID"] = uuid
         if body is not None:
             event |= {"_body": body, "Content-Length": str(len(body))}
-        data = json.dumps(event).encode()
+        self.tell(json.dumps(event).encode())
+
+    def tell(self, data: bytes) -> None:
+        """Send the bytes of an event to all."""
         for writer in self._writers:
             writer.write(b"Content-Length: %d\nContent-Type: text/event-json\n\n%b" % (len(data), data))
 

@@ -39,6 +39,22 @@ def test_what_is_no_event_socket_is_refused(data: bytes) -> None:
         list(EslReader(max_bytes=1000).feed(data))
 
 
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        (b"\xff\xfe", "\ufffd\ufffd"),
+        (b"\xed\xa0\x80", "\ufffd" * 3),
+        (rb"\ud83d", "\ufffd"),
+        (rb"a\u001b[2J", "a\ufffd[2J"),
+    ],
+)
+def test_an_event_of_a_caller_whose_name_is_no_text_is_read(name: bytes, read: str) -> None:
+    body = b'{"Event-Name":"DTMF","Caller-Caller-ID-Name":"' + name + b'","DTMF-Digit":"5"}'
+    reader = EslReader(max_bytes=1000)
+    [message] = reader.feed(b"Content-Length: %d\nContent-Type: text/event-json\n\n" % len(body) + body)
+    assert message.event == {"Event-Name": "DTMF", "Caller-Caller-ID-Name": read, "DTMF-Digit": "5"}
+
+
 @asynccontextmanager
 async def client(
     switch: FreeSwitch, *, password: str = PASSWORD, **constants: float
@@ -66,6 +82,16 @@ async def test_commands_and_events() -> None:
         switch.event("HEARTBEAT")
         await until(lambda: events)
         assert events == [{"Event-Name": "DTMF", "Unique-ID": "7", "DTMF-Digit": "5"}]
+
+
+async def test_an_event_that_is_no_json_costs_no_other_call_its_connection() -> None:
+    async with FreeSwitch() as switch, client(switch) as (esl, events):
+        await until(lambda: esl.connected)
+        switch.tell(b'{"Event-Name":"DTMF","Unique-ID":"6","DTMF-Dig')
+        switch.tell(b'["DTMF"]')
+        switch.event("DTMF", "7", DTMF_Digit="5")
+        await until(lambda: events)
+        assert events == [{"Event-Name": "DTMF", "Unique-ID": "7", "DTMF-Digit": "5"}] and switch.logins == 1
 
 
 async def test_failures_say_what_the_switch_said() -> None:
