@@ -14,12 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
-import orjson
-
 from gateway.carriers.oddities import Oddities
 from gateway.errors import ProtocolError
 from gateway.seams.media_messages import DtmfReceived, Ignored, Message, UnknownEvent
-from gateway.seams.plain_text import may_need_cleaning, plain, plain_json
+from gateway.seams.plain_text import may_need_cleaning, plain, plain_json, read_json
 from voicecodecs import g722
 from voicecodecs.registry import RTP_CLOCK_HZ, AudioFormat
 
@@ -279,7 +277,7 @@ def reading(name: str, data: str | bytes, read: Callable[[], list[Message]]) -> 
 
 def json_object(data: str) -> dict[str, Any]:
     """Read a JSON object. Raises ``ValueError`` or ``TypeError``."""
-    body = orjson.loads(data)
+    body = read_json(data)
     if may_need_cleaning(data):
         body = plain_json(body, plain)
     if not isinstance(body, dict):

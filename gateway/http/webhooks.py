@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-import orjson
 from aiohttp import web
 
 from gateway.call.handoff import Handoffs
@@ -34,7 +33,7 @@ from gateway.listener.sites import Sites
 from gateway.listener.stream_claims import StreamClaims
 from gateway.placing.carrier_calls import PLACED, CarrierCalls
 from gateway.seams.originate import Attempt
-from gateway.seams.plain_text import plain_fields
+from gateway.seams.plain_text import plain_fields, read_json
 from gateway.seams.shared_state import Values
 from gateway.tokens import Tokens
 
@@ -323,8 +322,8 @@ def _loggable(call_sid: str) -> str:
 def _object(body: bytes) -> dict[str, Any]:
     """Read a JSON object."""
     try:
-        value = orjson.loads(body or b"{}")
-    except orjson.JSONDecodeError as exc:
+        value = read_json(body or b"{}")
+    except ValueError as exc:
         raise Rejected(f"body of {len(body)} bytes is not JSON", status=400, code="invalid_json") from exc
     if not isinstance(value, dict):
         raise Rejected(f"body is a JSON {type(value).__name__}, expected an object", status=400, code="invalid_json")

@@ -329,6 +329,18 @@ def test_the_opening_starts_one_stream_with_both_formats(name: str) -> None:
     assert all(isinstance(message, StreamStarted | Ignored | Reply) for message in messages)
 
 
+@every
+def test_a_name_that_was_cut_within_a_character_costs_no_call(name: str) -> None:
+    """JavaScript cuts a string between the halves of a surrogate pair."""
+    dialect, peer = fresh(name), PEERS[name]
+    cut = [
+        f'{data[:-1]},"note":"a\\ud83d"}}' if isinstance(data, str) and data.startswith("{") else data
+        for data in peer.opening
+    ]
+    (started,) = [m for data in cut for m in dialect.decode(data) if isinstance(m, StreamStarted)]
+    assert started.call_sid == peer.call_sid and "a\ud83d" not in started.custom_parameters.values()
+
+
 @pytest.mark.parametrize("name", ["twilio", "telnyx", "plivo", "signalwire"])
 def test_the_length_of_our_messages_is_a_setting(name: str) -> None:
     dialect, peer = serializer(name, message_ms=40), PEERS[name]

@@ -755,6 +755,13 @@ async def test_a_body_that_is_no_json_object_is_a_bad_request(harness: Harness) 
         assert (await harness.client.post("/webhooks/vonage/default", data=body, headers=headers)).status == 400
 
 
+async def test_a_webhook_with_a_name_that_was_cut_within_a_character_starts_its_call(harness: Harness) -> None:
+    body = b'{"uuid": "c1", "from": "Ann \\ud83d", "to": "+4930000001"}'
+    headers = {"Content-Type": "application/json"}
+    answer = await harness.client.post("/webhooks/vonage/default", data=body, headers=headers)
+    assert answer.status == 200 and "Ann \ufffd" in await answer.text()
+
+
 @pytest.mark.parametrize("value", ["+4930000001", "0x41", "plain", "ümlaut", ""])
 def test_plivo_headers_survive_the_way_through_letters_and_digits(value: str) -> None:
     text = plivo_headers({"talkspurt.From": value, "bot": value})
