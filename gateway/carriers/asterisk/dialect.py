@@ -37,6 +37,7 @@ from gateway.seams.media_messages import (
     Reply,
     StreamStarted,
 )
+from gateway.seams.plain_text import plain
 from voicecodecs.registry import AudioFormat
 
 MAX_TEXT_BYTES = 128
@@ -84,7 +85,7 @@ class Asterisk(JsonEvents):
         """Decode one WebSocket message; see ``Dialect.decode``."""
         if isinstance(data, bytes) or data.lstrip()[:1] in ("{", "[", '"', ""):
             return super().decode(data)
-        return reading(self.name, data, lambda: self._read(_plain_body(data)))
+        return reading(self.name, data, lambda: self._read(_plain_body(plain(data))))
 
     def decode_binary(self, data: bytes) -> list[Message]:
         """Decode the caller's audio."""

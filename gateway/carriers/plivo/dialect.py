@@ -38,6 +38,7 @@ from gateway.seams.media_messages import (
     StreamStarted,
     StreamStopped,
 )
+from gateway.seams.plain_text import plain
 from voicecodecs.registry import AudioFormat
 
 _CONTENT_TYPES = {"PCMU": "audio/x-mulaw", "L16": "audio/x-l16"}
@@ -148,6 +149,6 @@ def _restored_name(name: str) -> str:
 def _decoded_value(entry: str) -> str:
     """Decode a value that ``plivo_headers`` wrote as ``0x`` and hex."""
     try:
-        return bytes.fromhex(entry[2:]).decode() if entry.startswith("0x") else entry
+        return plain(bytes.fromhex(entry[2:]).decode()) if entry.startswith("0x") else entry
     except ValueError:
         return entry

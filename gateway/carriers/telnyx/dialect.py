@@ -34,6 +34,7 @@ from gateway.seams.media_messages import (
     StreamStarted,
     StreamStopped,
 )
+from gateway.seams.plain_text import plain
 from voicecodecs.l16 import swap_byte_order
 from voicecodecs.registry import AudioFormat
 
@@ -83,7 +84,7 @@ def _client_state(value: Any) -> dict[str, str]:
     """Return the text that the controlling application attached to the call, as ``clientState``. Binary data is left
     out."""
     try:
-        return {"clientState": a2b_base64(text(value), strict_mode=True).decode()} if value else {}
+        return {"clientState": plain(a2b_base64(text(value), strict_mode=True).decode())} if value else {}
     except (ValueError, TypeError):
         return {}
 

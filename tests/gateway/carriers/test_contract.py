@@ -32,6 +32,7 @@ from gateway.seams.media_messages import (
     StreamStopped,
     UnknownEvent,
 )
+from gateway.seams.plain_text import is_plain, plain
 from tests.gateway.carriers.made import serializer
 from voicecodecs.registry import AudioFormat
 
@@ -661,6 +662,23 @@ def test_telnyx_client_state_comes_along_where_it_is_text() -> None:
         start = {"start": {"client_state": state, "media_format": {"encoding": "PCMU", "sample_rate": 8000}}}
         (started,) = fresh("telnyx").decode(json.dumps({"event": "start", "stream_id": "st", **start}))
         assert isinstance(started, StreamStarted) and started.custom_parameters == expected
+
+
+@pytest.mark.parametrize("bad", ["\x1b[2J", "a\0b", "a\x9bb", "a\r\nb"])
+def test_what_a_carrier_packs_is_made_plain_after_it_is_unpacked(bad: str) -> None:
+    packed = {
+        "client_state": base64.b64encode(bad.encode()).decode(),
+        "media_format": {"encoding": "PCMU", "sample_rate": 8000},
+    }
+    (telnyx,) = fresh("telnyx").decode(json.dumps({"event": "start", "stream_id": "st", "start": packed}))
+    start = {"callId": "c", "streamId": "s", "mediaFormat": {"encoding": "audio/x-mulaw", "sampleRate": 8000}}
+    more = f"talkspurtFrom=0x{bad.encode().hex()}"
+    (plivo,) = fresh("plivo").decode(json.dumps({"event": "start", "start": start, "extra_headers": more}))
+    for started in (telnyx, plivo):
+        assert isinstance(started, StreamStarted)
+        assert list(started.custom_parameters.values()) == [plain(bad)]
+    [complaint] = opened("asterisk")[0].decode(f"ERROR error_text:{bad}")
+    assert isinstance(complaint, PeerError) and is_plain(complaint.description)
 
 
 PLAIN_START = (
