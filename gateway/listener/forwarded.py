@@ -39,7 +39,7 @@ class Proxies:
     def client(self, peer: str, headers: Headers) -> str:
         """Return the client's address: ``peer``, or the address that trusted proxies name instead."""
         # The list is read from its end: only entries written by trusted proxies count.
-        for hop in reversed([part.strip() for part in forwarded_for(headers).split(",")]):
+        for hop in reversed([_without_port(part.strip()) for part in forwarded_for(headers).split(",")]):
             if not self.trusts(peer) or _address(hop) is None:
                 break
             peer = hop
@@ -115,6 +115,14 @@ def _is_authority(text: str) -> bool:
         return parts.netloc == text and bool(parts.hostname) and parts.port != 0
     except ValueError:  # the port is not a number, or a bracket is not closed
         return False
+
+
+def _without_port(hop: str) -> str:
+    """Return an entry of ``X-Forwarded-For`` without the client's port, which Azure's Application Gateway adds, and
+    AWS's load balancer if it is asked to."""
+    if hop.startswith("["):
+        return hop[1:].partition("]")[0]
+    return hop.partition(":")[0] if hop.count(":") == 1 else hop
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -114,6 +114,22 @@ def test_the_list_of_hops_is_read_from_its_end_while_proxies_are_trusted() -> No
     assert not proxies.trusts("") and not proxies.trusts("a.example")
 
 
+def test_a_hop_counts_without_its_port() -> None:
+    """Azure's Application Gateway writes "IP:port", AWS's load balancer if ``preserve_xff_client_port`` is set: each
+    connection would else be a client of its own, or the proxy would be the only client."""
+    proxies = Proxies(["10.0.0.0/8"])
+    for hop, client in (
+        ("192.0.2.5:50123", "192.0.2.5"),
+        ("[2001:db8::5]:50123", "2001:db8::5"),
+        ("[2001:db8::5]", "2001:db8::5"),
+        ("2001:db8::5", "2001:db8::5"),
+        ("192.0.2.5:50123, 10.0.0.2:443", "192.0.2.5"),
+        ("a.example:80", "10.0.0.1"),
+        ("[", "10.0.0.1"),
+    ):
+        assert proxies.client("10.0.0.1", {"X-Forwarded-For": hop}) == client
+
+
 def test_without_a_proxy_the_scheme_is_the_listeners(tmp_path: Path) -> None:
     tls = {"certificate": "c.pem", "key": "k.pem"}
     headers = {"Host": "voice.example.com", **FORWARDED}
