@@ -64,6 +64,9 @@ _HANDSHAKE_S = 5.0
 """Longest TLS handshake, seconds. It takes two round trips."""
 _END_OF_TLS_S = 1.0
 """Longest wait for the peer's end of TLS after ours. It takes one round trip, and the descriptor stays meanwhile."""
+_UNREAD_MS = 60_000
+"""Longest time in which a peer takes nothing of what waits for it, milliseconds. The kernel then ends the connection:
+else a reader that stops would keep a file, an utterance or a place for ever."""
 _TOO_MANY = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _SWEEP_S = _LOOK_S = 1.0
 
@@ -95,6 +98,9 @@ class _Switch(asyncio.Protocol):
         if not isinstance(connection, PassedOn):
             self._server.opening.add(connection)
             peer = connection.get_extra_info("peername")
+            if (own := connection.get_extra_info("socket")) is not None:
+                with contextlib.suppress(OSError):  # the peer has closed already
+                    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
         if peer is not None and not self._server.sockets.admit(
             source(str(peer[0])),
             connection,

@@ -2,11 +2,15 @@
 
 import asyncio
 import gzip
+import json
+import socket
 from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
+import pytest
 
+from gateway.listener import server
 from tests.gateway.http.api_gateway import api_gateway
 from tests.waiting import PATIENCE_S, until
 
@@ -62,3 +66,17 @@ async def test_headers_that_are_no_text_are_made_text_once(tmp_path: Path) -> No
                     status = (await reader.readline()).split(b" ")[1]
                 assert status in (b"200", b"400", b"401", b"403", b"417"), (name, value, status)
                 writer.close()
+
+
+async def test_a_reader_that_stops_does_not_keep_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_UNREAD_MS", 300)
+    body = json.dumps({"text": "word and another word. " * 600}).encode()
+    head = f"POST /v1/tts/stream HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n"
+    head += "Content-Type: application/json\r\n\r\n"
+    async with api_gateway(tmp_path) as (made, _, _):
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            deaf.connect(("127.0.0.1", made.server.port))
+            deaf.sendall(head.encode() + body)
+            await until(lambda: len(made.server.sockets) == 1, "the request")
+            await until(lambda: not len(made.server.sockets), "the end of the connection")
