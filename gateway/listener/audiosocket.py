@@ -57,6 +57,7 @@ for 2 s."""
 _DEFAULT_RATE = 8000
 _KERNEL_BYTES = 8 * 1024  # the kernel keeps about a quarter of a second at 8 kHz; by default it would keep minutes
 _OWN_FRAMES = 5
+_TELL_S = 1.0  # shortest time between two log lines about refused connections
 _CLOSE_S = 5.0  # time for the peer to read our end of session
 
 
@@ -238,6 +239,7 @@ class AudioSocketLeg(UnbufferedLeg, asyncio.Protocol):
 
     def _no_uuid(self) -> None:
         log.info("connection closed: no call began on it", extra={"transport": "audiosocket"})
+        self._server.on_rejected("not_started")
         self._close()
 
     def _no_audio(self) -> None:
@@ -344,12 +346,17 @@ class AudioSocketServer:
         self.max_errors = limits.errors_in_a_row
         self.port = 0
         self._sockets = Sockets(
-            most=config.connections, per_address=limits.connections_per_address, idle_s=inf, body_s=inf
+            most=config.connections,
+            per_address=limits.connections_per_address,
+            idle_s=inf,
+            body_s=inf,
+            on_room=lambda: self.on_rejected("too_many_connections"),
         )
         self._allowed = [ipaddress.ip_network(network, strict=False) for network in config.allowed]
         self.expected = expected
         self.begin = begin
         self.on_rejected = on_rejected
+        self._tell_at = -inf
         self._legs: dict[AudioSocketLeg, None] = {}
         self._acceptors: list[Acceptor] = []
         self._adopting: set[asyncio.Task[None]] = set()
@@ -402,13 +409,16 @@ class AudioSocketServer:
         ip = ipaddress.ip_address(address)
         if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
             ip = ip.ipv4_mapped
-        now, why = asyncio.get_running_loop().time(), ""
+        now, code = asyncio.get_running_loop().time(), ""
         if not any(ip in network for network in self._allowed):
-            why = "address is not in audiosocket.allowed"
+            code = "address_not_allowed"
         elif not self._sockets.admit(source(address), transport, now=now, scarce=is_reserved(transport)):
-            why = "too many connections"
-        if why:
-            log.warning("audiosocket refused", extra={"why": why})
+            code = "too_many_connections"
+        if code:
+            self.on_rejected(code)
+            if now >= self._tell_at:  # strangers must not fill the log
+                self._tell_at = now + _TELL_S
+                log.warning("audiosocket refused", extra={"why": code})
             return False
         self._legs[leg] = None
         return True

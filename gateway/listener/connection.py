@@ -478,6 +478,7 @@ class MediaConnection(WSListener):
 
     def _not_started(self) -> None:
         if self._session is None:
+            self._on_rejected("not_started")
             self.close(WSCloseCode.POLICY_VIOLATION, f"no start message within {self._setup_timeout_s:g} s")
 
     @property

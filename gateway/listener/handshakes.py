@@ -7,6 +7,7 @@ such as trunks and proxies, are not counted, and do not make room.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, Self
 
 _OF_FILES, _OF_ALL, _MOST = 16, 4, 1024
@@ -26,20 +27,22 @@ class Handshakes:
     Args:
         most: most handshakes at a time.
         per_source: most of one source.
+        on_room: called for each handshake that makes room for another one.
     """
 
-    def __init__(self, *, most: int, per_source: int) -> None:
+    def __init__(self, *, most: int, per_source: int, on_room: Callable[[], None] = lambda: None) -> None:
         self._most = most
+        self._on_room = on_room
         self._per_source = per_source
         self._waiting: dict[str, dict[Handshake, None]] = {}
         """Handshakes of each source, the oldest first."""
         self._sources: dict[Handshake, str] = {}
 
     @classmethod
-    def of_files(cls, files: int) -> Self:
+    def of_files(cls, files: int, on_room: Callable[[], None] = lambda: None) -> Self:
         """Return those of a process that may have so many descriptors."""
         most = min(_MOST, files // _OF_FILES)
-        return cls(most=most, per_source=most // _OF_ALL)
+        return cls(most=most, per_source=most // _OF_ALL, on_room=on_room)
 
     def __len__(self) -> int:
         return len(self._sources)
@@ -71,3 +74,4 @@ class Handshakes:
         oldest = next(iter(self._waiting[source]))
         self.leave(oldest)
         oldest.cancel()
+        self._on_room()

@@ -111,7 +111,7 @@ class _Switch(asyncio.Protocol):
             self._server.on_rejected("too_many_connections")
             connection.abort()
             return
-        self._timer = asyncio.get_running_loop().call_later(self._server.limits.setup_timeout_s, connection.abort)
+        self._timer = asyncio.get_running_loop().call_later(self._server.limits.setup_timeout_s, self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -127,6 +127,7 @@ class _Switch(asyncio.Protocol):
         end = self._head.find(b"\r\n\r\n")
         if end < 0:
             if len(self._head) > _HEAD_BYTES:
+                self._server.on_rejected("head_too_long")
                 self._connection.abort()
             return
         self._timer.cancel()
@@ -139,6 +140,12 @@ class _Switch(asyncio.Protocol):
             self._connection.transport.close()
         else:
             self._server.begin_http(self._connection, bytes(self._head))
+
+    def _late(self) -> None:
+        assert self._connection is not None
+        if self._head:  # browsers open connections ahead of their requests
+            self._server.on_rejected("head_too_slow")
+        self._connection.abort()
 
     def _is_over_rate(self, path: bytes) -> bool:
         """Return True if the client has used up its requests; then the connection need not reach the application."""
@@ -242,11 +249,12 @@ class GatewayServer:
             per_address=limits.connections_per_address,
             idle_s=limits.idle_s,
             body_s=_BODY_S,
+            on_room=self._made_room,
         )
         self.proxies = Proxies(server.trusted_proxies)
         self.rate = RequestRate(limits.requests_per_s, self.proxies)
         self._watching: SupervisedTask | None = None
-        self.handshakes = Handshakes.of_files(open_files())
+        self.handshakes = Handshakes.of_files(open_files(), self._made_room)
         self._sweeper: asyncio.TimerHandle | None = None
         self._certificates: Certificates | None = None
         self._tls: ssl.SSLContext | None = None
@@ -289,6 +297,9 @@ class GatewayServer:
         if self._tls_acceptors:
             return all(acceptor.is_listening for acceptor in self._tls_acceptors)
         return self._listener is not None and self._listener.is_serving()
+
+    def _made_room(self) -> None:
+        self.on_rejected("too_many_connections")
 
     async def _until_closed(self) -> None:
         """Raise if the listening socket closes.

@@ -46,13 +46,17 @@ class Sockets:
         per_address: most connections of one remote address.
         idle_s: longest time without a request.
         body_s: longest time for the body of a request.
+        on_room: called for each connection that makes room for another one.
     """
 
-    def __init__(self, *, most: int, per_address: int, idle_s: float, body_s: float) -> None:
+    def __init__(
+        self, *, most: int, per_address: int, idle_s: float, body_s: float, on_room: Callable[[], None] = lambda: None
+    ) -> None:
         self._most = most
         self._per_address = per_address
         self._idle_s = idle_s
         self._body_s = body_s
+        self._on_room = on_room
         self._addresses: dict[Socket, str] = {}
         self._count: Counter[str] = Counter()
         # Both are in order of time: the first entry became idle, or began to read, first.
@@ -109,6 +113,7 @@ class Sockets:
         oldest = next(iter(among), None)
         if oldest is not None:
             self._end(oldest)
+            self._on_room()
         return oldest is not None
 
     def begin(self, socket: Socket, *, now: float, whole: Callable[[], bool] = lambda: True) -> None:

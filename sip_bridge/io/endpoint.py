@@ -453,7 +453,7 @@ class Endpoint:
         self._servers: list[asyncio.Server] = []
         self._tls_acceptor: Acceptor | None = None
         self._adopting: set[asyncio.Task[None]] = set()
-        self._handshakes = Handshakes.of_files(open_files())
+        self._handshakes = Handshakes.of_files(open_files(), lambda: self.counts.update(refused=1))
         self._connections = _Connections(user, most=limits.connections, counts=self.counts)
         self._dialling: dict[Peer, asyncio.Task[None]] = {}
         self._unsent: dict[Peer, list[tuple[bytes, Key | None]]] = {}

@@ -156,6 +156,25 @@ async def test_a_crowd_of_many_sources_takes_no_announced_call_before_its_first_
     await server.aclose()
 
 
+@pytest.mark.parametrize(
+    ("config", "refusals"),
+    [({"allowed": ["192.0.2.1"]}, ["address_not_allowed"] * 5), ({"connections": 2}, ["too_many_connections"] * 3)],
+)
+async def test_what_the_port_of_asterisk_refuses_is_counted_and_does_not_fill_the_log(
+    config: dict[str, Any], refusals: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    refused: list[str] = []
+    server = audiosocket([], **config)
+    server.on_rejected = refused.append
+    await server.start()
+    opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(5)]
+    await until(lambda: refused == refusals, "the refusals")
+    assert caplog.text.count("audiosocket refused") <= 1
+    for _, writer in opened:
+        writer.close()
+    await server.aclose()
+
+
 class Transport(asyncio.Transport):
     """A socket of any address."""
 

@@ -28,12 +28,14 @@ class Waiting:
 
 
 def test_a_source_at_its_limit_loses_its_own_oldest() -> None:
-    handshakes = Handshakes(most=10, per_source=2)
+    made_room: list[bool] = []
+    handshakes = Handshakes(most=10, per_source=2, on_room=lambda: made_room.append(True))
     other, *own = (Waiting() for _ in range(4))
     handshakes.enter("b", other)
     for each in own:
         handshakes.enter("a", each)
     assert [each.aborted for each in (other, *own)] == [False, True, False, False]
+    assert len(made_room) == 1
     for each in (other, *own, *own):
         handshakes.leave(each)
     assert len(handshakes) == 0 and not handshakes._waiting

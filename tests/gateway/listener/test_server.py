@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from gateway.config import LimitsConfig
 from gateway.listener import server
 from tests.gateway.http.api_gateway import api_gateway
 from tests.waiting import PATIENCE_S, until
@@ -66,6 +67,40 @@ async def test_headers_that_are_no_text_are_made_text_once(tmp_path: Path) -> No
                     status = (await reader.readline()).split(b" ")[1]
                 assert status in (b"200", b"400", b"401", b"403", b"417"), (name, value, status)
                 writer.close()
+
+
+async def test_connections_that_are_ended_without_an_answer_are_counted(tmp_path: Path) -> None:
+    limits = {"connections": 3, "setup_timeout_s": 0.2}
+    async with api_gateway(tmp_path, limits=limits, carriers={"twilio": {"verify": False}}) as (made, _, _):
+
+        async def ended(sent: bytes) -> None:
+            reader, writer = await asyncio.open_connection("127.0.0.1", made.server.port)
+            writer.write(sent)
+            async with asyncio.timeout(PATIENCE_S):
+                with suppress(ConnectionError):
+                    await reader.read()
+            writer.close()
+
+        upgrade = "Host: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        upgrade += "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        await ended(b"GET / HTTP/1.1\r\nX: " + 20_000 * b"a")
+        await ended(b"GET / HTTP/1.1\r\nX: ")
+        await ended(f"GET /media/twilio HTTP/1.1\r\n{upgrade}".encode())
+        await ended(b"")  # browsers do this
+        made.server.limits = LimitsConfig(setup_timeout_s=PATIENCE_S)
+        opened = [await asyncio.open_connection("127.0.0.1", made.server.port) for _ in range(5)]
+        for reader, _ in opened[:2]:
+            assert await reader.read() == b""
+        text = made.metrics.exposition().decode()
+        for reason, times in (
+            ("head_too_long", 1),
+            ("head_too_slow", 1),
+            ("not_started", 1),
+            ("too_many_connections", 2),
+        ):
+            assert f'talkspurt_calls_rejected_total{{reason="{reason}"}} {times}.0' in text
+        for _, writer in opened:
+            writer.close()
 
 
 async def test_a_reader_that_stops_does_not_keep_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
