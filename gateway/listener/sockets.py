@@ -7,7 +7,8 @@ limit makes room for itself. At the limit of all, the source with the most idle 
 made room, a crowd that connects again and again would take the place of a call whose first audio comes late.
 
 A connection that closes still has its descriptor until its peer has taken the rest of an answer, and the end of TLS.
-Peers that take nothing have a deadline too, and their connections are the first to make room.
+Peers that take nothing have a deadline too, and their connections are the first to make room. A long answer that a slow
+peer still takes is not cut.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _FEW = 16
 _CROWD_S = 0.1
 """Shortest time between two new connections of a crowd that take the place of older ones of it."""
 _CLOSE_S = 10.0
-"""Longest time for the peer to take the rest of an answer after the end of the connection."""
+"""Longest time in which a peer takes nothing of the rest of an answer after the end of the connection."""
 _SEARCH_EVERY_S = 0.05
 """Shortest pause between two searches for closed connections, regardless of the number of new ones."""
 
@@ -30,6 +31,10 @@ class Socket(Protocol):
     """The transport of a connection."""
 
     def is_closing(self) -> bool: ...
+
+    def get_write_buffer_size(self) -> int:
+        """Return the bytes of answers that the kernel has not taken yet."""
+        ...
 
     def close(self) -> None:
         """Send what is buffered, then close."""
@@ -66,8 +71,9 @@ class Sockets:
         self._crowds: dict[str, float] = {}
         """Addresses with more than a few idle connections, and when each had its last new connection."""
         self._reading: dict[Socket, tuple[float, Callable[[], bool]]] = {}
-        self._closing: dict[Socket, float] = {}
-        """Connections that close and are not counted any more, in order of time."""
+        self._closing: dict[Socket, tuple[float, int]] = {}
+        """Connections that close and are not counted any more: when their peer last took something, and the bytes that
+        were left then."""
         self._searched_at = -_SEARCH_EVERY_S
 
     def __len__(self) -> int:
@@ -137,11 +143,20 @@ class Sockets:
     def sweep(self, *, now: float) -> int:
         """Close the connections that are past their deadlines. Return their number."""
         self._forget_closed(now)
-        for socket in [socket for socket, since in self._closing.items() if now - since > _CLOSE_S]:
-            self._end_closing(socket)
+        for socket, left in [(socket, left) for socket, (at, left) in self._closing.items() if now - at > _CLOSE_S]:
+            if 0 < (now_left := socket.get_write_buffer_size()) < left:
+                self._closing[socket] = (now, now_left)
+            else:
+                self._end_closing(socket)
         for socket in [socket for socket, (_, whole) in self._reading.items() if whole()]:
             del self._reading[socket]
-        late = [socket for socket, since in self._idle.items() if now - since > self._idle_s]
+        late = []
+        for socket in [socket for socket, since in self._idle.items() if now - since > self._idle_s]:
+            if socket.get_write_buffer_size():  # its peer still reads a long answer
+                self._wake(socket)
+                self._rest(socket, now)
+            else:
+                late.append(socket)
         late += [socket for socket, (since, _) in self._reading.items() if now - since > self._body_s]
         for socket in late:
             self._end(socket)
@@ -172,7 +187,7 @@ class Sockets:
     def _forget_closed(self, now: float) -> None:
         for socket in [socket for socket in self._addresses if socket.is_closing()]:
             self._forget(socket)
-            self._closing[socket] = now
+            self._closing[socket] = (now, socket.get_write_buffer_size())
 
     def _forget(self, socket: Socket) -> None:
         self._wake(socket)

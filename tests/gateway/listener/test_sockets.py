@@ -15,6 +15,10 @@ from tests.waiting import PATIENCE_S
 class Socket:
     def __init__(self) -> None:
         self.aborted = self.closed = False
+        self.unsent = 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
 
     def is_closing(self) -> bool:
         return self.aborted or self.closed
@@ -159,6 +163,29 @@ def test_one_that_closes_and_is_not_taken_makes_room_first_and_has_a_deadline() 
     held.sweep(now=11.1)
     assert slow.aborted and not done.aborted
     assert held.admit("b", newer, now=12.0, scarce=True) and new.aborted
+
+
+def test_a_long_answer_that_a_slow_peer_takes_is_not_cut() -> None:
+    held, (idle, closes, stuck) = sockets(most=3), [Socket() for _ in range(3)]
+    for socket in (idle, closes, stuck):
+        held.admit("a", socket, now=0.0)
+        held.begin(socket, now=0.0)
+        held.end(socket, now=0.0)
+        socket.unsent = 1000
+    closes.close()
+    stuck.close()
+    for now in range(0, 100, 11):
+        held.sweep(now=float(now))
+        closes.unsent -= 10
+        assert not (idle.aborted or closes.aborted)
+    assert stuck.aborted
+    held.admit("b", Socket(), now=99.0)
+    held.admit("b", Socket(), now=99.0)
+    held.admit("b", Socket(), now=99.0)
+    assert idle.aborted, "it makes room as before"
+    idle.unsent = closes.unsent = 0
+    held.sweep(now=111.0)
+    assert closes.aborted
 
 
 def test_the_bound_of_one_address_is_not_a_trusted_proxys() -> None:
