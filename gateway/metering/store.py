@@ -58,6 +58,7 @@ COUNTED_TOGETHER = 500
 transaction. A query of the usage includes them."""
 
 _BUSY_S = 5.0
+_READ_WAITS_S = 5.0  # a read's wait for the writes before it; if the file is locked, they may take minutes
 _TIDY_S = 3_600.0
 _TIDIED_AT_ONCE = 200  # old records that one write also deletes: a beginning may wait for it
 
@@ -327,7 +328,9 @@ class Records:
             with self._opened().connect() as connection:
                 return work(connection)
 
-        await self.in_thread(lambda: None)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_READ_WAITS_S):
+                await self.in_thread(lambda: None)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, reading)
         except SQLAlchemyError as exc:

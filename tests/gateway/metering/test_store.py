@@ -271,6 +271,23 @@ async def test_the_end_of_a_call_is_written_when_another_program_lets_go_of_the_
     assert lost.reasons == []
 
 
+async def test_reads_do_not_wait_for_another_program_that_keeps_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.metering.store._BUSY_S", 600.0)
+    async with opened(tmp_path) as records:
+        begun(records, call(1))
+        await found(records)
+        monkeypatch.setattr("gateway.metering.store._READ_WAITS_S", 0.01)
+        with closing(sqlite3.connect(tmp_path / "new" / "records.sqlite3", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            records.end(ended(call(1)))
+            assert [[record.outcome for record in await found(records)] for _ in range(3)] == [["open"]] * 3
+            assert len(await records.usage("shop")) == 0
+        monkeypatch.setattr("gateway.metering.store._READ_WAITS_S", 60.0)
+        assert [record.outcome for record in await found(records)] == ["completed"]
+
+
 @pytest.mark.parametrize("when", ["before the start", "while it is open"])
 async def test_a_damaged_file_is_set_aside_and_records_continue_in_a_new_one(tmp_path: Path, when: str) -> None:
     lost, file = Lost(), tmp_path / "new" / "records.sqlite3"
