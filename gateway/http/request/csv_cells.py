@@ -1,7 +1,7 @@
 """Cells of CSV answers. A spreadsheet runs a cell that begins like a formula, and callers choose their names.
 
-OWASP, *CSV injection*: ``=``, ``+``, ``-``, ``@``, tab and carriage return, also after a separator within a cell;
-spreadsheets also skip blanks before them.
+OWASP, *CSV injection*: ``=``, ``+``, ``-``, ``@``, tab and carriage return, also after a separator within a cell, and
+after a quotation mark there. Spreadsheets also skip blanks before them.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ def _may_run(part: str) -> bool:
     for character in part:
         # The form in which spreadsheets of East Asian languages read full-width and small signs.
         shown = unicodedata.normalize("NFKC", character)
-        if unicodedata.category(character)[0] not in _UNSEEN and character not in _FILLERS:
+        if unicodedata.category(character)[0] not in _UNSEEN and shown != '"' and character not in _FILLERS:
             return shown.startswith(("=", "+", "-", "@", "\u2212"))
     return False

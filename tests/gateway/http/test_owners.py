@@ -62,7 +62,10 @@ EXPECTED = {"route": "a", "customParameters": {"secret": "of one"}}
 WAV = base64.b64encode(reference_wav()).decode()
 SECTIONS: dict[str, Any] = {
     "auth": {"api_keys": KEYS, "jwt": JWT},
-    "routes": {"a": {"tenant": "one", "dialogue": {"audio": True}}, "also-one": {"tenant": "one"}, "b": {"tenant": "two"}, "default": {}},
+    "routes": {
+        "a": {"tenant": "one", "dialogue": {"audio": True}}, "also-one": {"tenant": "one"}, "b": {"tenant": "two"},
+        "default": {},
+    },
     "webrtc": {"addresses": ["127.0.0.1"]},
     "audiosocket": {"port": 0},
     "carriers": {"freeswitch": {"esl": {"host": "127.0.0.1", "port": 1, "password": "x"}}},
