@@ -132,9 +132,18 @@ def test_a_call_without_sound_leaves_an_empty_recording(path: Path) -> None:
     assert len(sides(path)) == 0
 
 
+def test_a_folder_that_was_removed_is_made_again_for_this_account_alone(tmp_path: Path) -> None:
+    recording = recorder(tmp_path / "gone" / "VX1.wav")
+    recording.bot(loud(), at=BEGAN + 1.0)
+    recording.close()
+    assert seconds(sides(tmp_path / "gone" / "VX1.wav")[:, 1]) == [(1.0, 1.02)]
+    assert stat.S_IMODE((tmp_path / "gone").stat().st_mode) == 0o700
+
+
 def test_a_folder_that_cannot_be_written_fails_in_the_thread_and_not_where_the_call_begins(tmp_path: Path) -> None:
-    recording = recorder(tmp_path / "missing" / "VX1.wav")  # made on the gateway's loop
-    with pytest.raises(FileNotFoundError):
+    (tmp_path / "file").touch()
+    recording = recorder(tmp_path / "file" / "VX1.wav")  # made on the gateway's loop
+    with pytest.raises(FileExistsError):
         recording.caller(loud(), at=BEGAN + 1.0)  # where the uplink's thread expects it
 
 

@@ -124,7 +124,8 @@ def test_keys_are_hidden_in_the_channel_of_their_leg(room: Room) -> None:
 
 
 def test_a_disk_that_cannot_be_written_costs_the_recording_only(tmp_path: Path) -> None:
-    room = Room(tmp_path / "missing" / "RM1.wav")
+    (tmp_path / "file").touch()
+    room = Room(tmp_path / "file" / "RM1.wav")
     room.passes(200, "a")
     room.thread.close()
     room.passes(50, "a")

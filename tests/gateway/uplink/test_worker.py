@@ -326,7 +326,8 @@ async def test_a_disk_that_never_answers_costs_the_recordings_and_nothing_else(
 
 
 async def test_a_folder_that_is_gone_costs_the_recording_at_its_first_sound_and_is_told(tmp_path: Path) -> None:
-    recording = Recorder(tmp_path / "gone" / "VX.wav", rate=16000, max_s=10.0, started=0.0)
+    (tmp_path / "file").touch()
+    recording = Recorder(tmp_path / "file" / "VX.wav", rate=16000, max_s=10.0, started=0.0)
     with running({"VX": recording}) as worker:
         heard = Heard()
         stream = worker.open("VX", L16, L16, "r", heard)
