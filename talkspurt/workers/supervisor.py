@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import secrets
 import shutil
@@ -50,14 +49,15 @@ from talkspurt.workers.sip_port import SipPort
 from tts_engine.service.child import ChildProcess, ChildTimes
 from tts_engine.supervision import SUPERVISOR
 
-log = logging.getLogger(__name__)
-
 _START_S = 120.0
 _HANG_S = 60.0
 _BACKOFF_S = 0.25
 _AFTER_DRAIN_S = 15.0
 _SCRAPE_S = 3.0
 _LOOK_S = 0.02
+_AGAIN_S = 0.01
+"""Pause of the listeners while the sockets of all workers are full. A worker empties its socket in one turn of its
+loop."""
 
 
 def supervisor_socket(folder: Path) -> Path:
@@ -160,6 +160,9 @@ class WorkerSupervisor:
         """Listeners by the name of the port."""
         self._sip: SipPort | None = None
         self._accepting = False
+        self._held: tuple[socket.socket, str] | None = None
+        """A connection that no worker could take yet, and its port. Further ones wait in the listener's queue."""
+        self._again: asyncio.TimerHandle | None = None
         self._channels: set[ControlChannel] = set()
 
     @asynccontextmanager
@@ -237,17 +240,29 @@ class WorkerSupervisor:
             self._forget(channel, None)
         if self._sip is not None:
             self._sip.close()
+        if self._held is not None:
+            self._held[0].close()
 
     def _accept_more(self) -> None:
         if self._sip is not None:
             self._sip.start()
-        if not self._accepting:
+        if self._held is not None and self._give(*self._held):
+            self._held = None
+        if self._held is not None:
+            self._accept_later()
+        elif not self._accepting:
             self._accepting = True
             for name, listeners in self._listeners.items():
                 for listener in listeners:
                     asyncio.get_running_loop().add_reader(listener.fileno(), self._accept, listener, name)
 
+    def _accept_later(self) -> None:
+        self._accept_no_more()
+        self._again = asyncio.get_running_loop().call_later(_AGAIN_S, self._accept_more)
+
     def _accept_no_more(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
         if self._accepting:
             self._accepting = False
             for listener in (each for listeners in self._listeners.values() for each in listeners):
@@ -263,13 +278,19 @@ class WorkerSupervisor:
             if error.errno in NO_ROOM:
                 self._accept_no_more()  # until a worker reports
             return  # else the client is gone
-        with connection:
-            if connection.family in (socket.AF_INET, socket.AF_INET6):
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for number in order([worker.standing for worker in self.workers]):
-                if self.workers[number].give(connection, name):
-                    return
-            log.error("no worker took a connection")
+        if connection.family in (socket.AF_INET, socket.AF_INET6):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not self._give(connection, name):  # a crowd has filled their sockets
+            self._held = connection, name
+            self._accept_later()
+
+    def _give(self, connection: socket.socket, name: str) -> bool:
+        """Give a connection to a worker. False: none takes it now."""
+        for number in order([worker.standing for worker in self.workers]):
+            if self.workers[number].give(connection, name):
+                connection.close()  # the worker has its own descriptor
+                return True
+        return False
 
     def _living(self) -> list[int]:
         """Return the serving workers, in the order in which they are offered a call."""

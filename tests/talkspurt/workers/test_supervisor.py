@@ -116,6 +116,40 @@ async def test_connections_wait_for_a_report_without_work_while_no_file_is_free(
         theirs.close()
 
 
+async def test_connections_wait_while_the_socket_of_a_busy_worker_is_full(tmp_path: Path) -> None:
+    supervisor = WorkerSupervisor(Config.model_validate({"server": {"workers": 2, "port": 0}}), (), tmp_path)
+    ours, theirs = (ControlChannel(end) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    supervisor.workers[0].channel = ours
+    supervisor._channels.add(ours)
+    supervisor._listen()
+    clients: list[socket.socket] = []
+    given: list[int] = []
+
+    def take() -> bool:
+        while (received := theirs.receive()) is not None:
+            given.extend([] if received[1] is None else [received[1]])
+        return len(given) == len(clients)
+
+    try:
+        supervisor._accept_more()
+        while ours.send({"told": "x" * 100}):
+            pass
+        clients = [socket.create_connection(("127.0.0.1", supervisor.port("http"))) for _ in range(20)]
+        await until(lambda: supervisor._held is not None, "a full socket")
+        await until(take, "all connections")
+        for client in clients:
+            client.setblocking(False)
+            with pytest.raises(BlockingIOError):  # not closed
+                client.recv(1)
+    finally:
+        supervisor._close()
+        theirs.close()
+        for descriptor in given:
+            os.close(descriptor)
+        for client in clients:
+            client.close()
+
+
 async def test_workers_that_begin_wait_without_work_while_no_file_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
