@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic
+from urllib.parse import parse_qsl
 
 from gateway.carriers.call_control import CallControl
 from gateway.carriers.dialect import Dialect
@@ -50,7 +51,7 @@ def token_in(target: str) -> str:
     """Return our token in the request target of a stream. Empty: there is none."""
     path, _, query = target.partition("?")
     parts = [part for part in path.split("/") if part]
-    return parts[3] if len(parts) > 3 else query.partition("token=")[2].partition("&")[0]
+    return parts[3] if len(parts) > 3 else dict(parse_qsl(query)).get("token", "")
 
 
 def placed_in(target: str) -> str:

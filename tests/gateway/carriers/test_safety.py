@@ -3,6 +3,7 @@
 import pytest
 
 from gateway.call.directory import LocalDirectory
+from gateway.carriers.carrier import token_in
 from gateway.carriers.signatures import twilio_signature
 from gateway.carriers.twilio.proof import twilio_signed
 from gateway.errors import Rejected
@@ -128,3 +129,20 @@ def test_a_full_or_draining_directory_refuses_with_503() -> None:
     calls.draining = True
     with pytest.raises(Rejected, match="draining"):
         calls.check_room()
+
+
+@pytest.mark.parametrize(
+    ("target", "token"),
+    [
+        ("/media/exotel/default/abc", "abc"),
+        ("/media/exotel/default?token=abc", "abc"),
+        ("/media/exotel/default?a=1&token=abc&b=2", "abc"),
+        ("/media/exotel/default?%74oken=abc", "abc"),
+        ("/media/exotel/default?ticket_token=7", ""),
+        ("/media/exotel/default?note=token=7", ""),
+        ("/media/exotel/default?ticket_token=7&token=abc", "abc"),
+        ("/media/exotel/default", ""),
+    ],
+)
+def test_only_a_parameter_of_the_name_token_is_our_token(target: str, token: str) -> None:
+    assert token_in(target) == token
