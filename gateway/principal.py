@@ -67,10 +67,12 @@ class Principal:
 
     def granted(self, grant: Grant) -> Principal:
         """Return the principal of a token that this principal made, with a part of its rights."""
+        expires = min(self.expires, grant.expires)
         if grant.scope == "session":
-            return self
+            return replace(self, expires=expires)
         return replace(
             self,
+            expires=expires,
             scopes=_GRANTED[grant.scope] & self.scopes,
             routes=frozenset({grant.route} if self.sees(grant.route) else ()),
             leads=self.leads and grant.scope == "lead",

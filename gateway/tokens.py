@@ -67,6 +67,8 @@ class Grant:
     key: bytes
     """``Tokens.mark`` of the API key that made the token. The token is invalid when the key is."""
     scope: GrantScope
+    expires: float
+    """Seconds since the epoch."""
     route: str = ""
     call: str = ""
     """The only call of the token. Empty: all calls of the route."""
@@ -164,7 +166,8 @@ class Tokens:
         signed, mac = raw[:-_MAC_BYTES], raw[-_MAC_BYTES:]
         if not hmac.compare_digest(mac, self._mac(_GRANTS + signed)):
             raise Rejected("the token is not ours", status=401, code="bad_token")
-        if int.from_bytes(signed[:_EXPIRY_BYTES], "big") < now:
+        expires = int.from_bytes(signed[:_EXPIRY_BYTES], "big")
+        if expires < now:
             raise Rejected("the token has expired", status=401, code="expired_token")
         own = signed[_EXPIRY_BYTES:]
         said = own[_ID_BYTES + _CALL_BYTES :].decode().split("\0")
@@ -175,6 +178,7 @@ class Tokens:
             id=own[:_ID_BYTES],
             key=own[_ID_BYTES : _ID_BYTES + _CALL_BYTES],
             scope=scope,  # type: ignore[arg-type]  # it is signed
+            expires=expires,
             route=route,
             call=call,
             tenant=tenant,

@@ -4,6 +4,7 @@ over."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal
@@ -25,6 +26,8 @@ from gateway.http.request.routes import ApiModel, Route
 from gateway.seams.messages import AnsweredBy
 from gateway.seams.originate import Attempt, CallOrder, Originator
 
+_LONGEST_S = 30 * 86400.0
+"""Credentials that last longer end no stream of events: a timer cannot wait for all times that a token may name."""
 VIEWS_AT_ONCE = 50
 """Number of views made in one turn of the loop, in half a millisecond, so that no frame waits for a long list."""
 
@@ -310,19 +313,22 @@ class Calls:
         return web.Response(status=202)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Send the gateway's messages of one call, or of all calls that the client may see, as server-sent events."""
+        """Send the gateway's messages of one call, or of all calls that the client may see, as server-sent events. They
+        end when its key or token expires."""
         placed = self._placed(request) if "id" in request.match_info else None
         call_id = "" if "id" not in request.match_info else (placed or self._call(request)).call_id
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         subscription = self._observers.subscribe(
             call_id, request[WHO].sees_call, placed=placed is not None, tenant=request[WHO].tenant
         )
+        left_s = request[WHO].expires - time.time()
         async with subscription as events:
-            with suppress(ConnectionError):  # the client has disconnected
-                await response.prepare(request)
-                await response.write(b": connected\n\n")
-                async for event in events:
-                    await response.write(b"data: " + event.encode() + b"\n\n")
+            with suppress(ConnectionError, TimeoutError):  # the client has disconnected, or its time is over
+                async with asyncio.timeout(left_s if left_s < _LONGEST_S else None):
+                    await response.prepare(request)
+                    await response.write(b": connected\n\n")
+                    async for event in events:
+                        await response.write(b"data: " + event.encode() + b"\n\n")
         return response
 
 

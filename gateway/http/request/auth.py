@@ -215,6 +215,8 @@ class Authenticator:
 
     def _tenant(self, key: KeyRights, credential: bytes, expires_at: float | None = None) -> Tenant:
         who = principal_of(key.tenant, key.scopes, sole=self._sole, routes=self._routes)
+        if expires_at is not None:
+            who = replace(who, expires=expires_at)
         return Tenant(key, who, limiter=self._limiter, credential=credential, expires_at=expires_at)
 
     @property

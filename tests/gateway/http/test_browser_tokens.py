@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from talkspurt.build import Gateway
 from tests.gateway.call.test_calls import CALL, Leg
 from tests.gateway.http.api_gateway import api_gateway
 from tests.gateway.webrtc.test_webrtc_signalling import CHROMIUM
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 SECTIONS: dict[str, Any] = {
     "auth": {"api_keys": [{"key": "k"}, {"key": "phone", "scopes": ["browser"]}]},
@@ -132,3 +133,12 @@ async def test_a_token_dies_with_its_time_and_with_its_key(house: House) -> None
         digest(b"k"), "call", expires=later, route="closed"
     )  # a route that the configuration has no longer
     assert (await house.offer(gone, route="closed"))[0] == 404
+
+
+async def test_a_stream_of_events_ends_with_its_token(house: House) -> None:
+    token = house.made.tokens.grant(digest(b"k"), "read", expires=time.time() + 5, route="sales")
+    async with house.http.get("/v1/events", headers={"Authorization": f"Bearer {token}"}) as answer:
+        assert answer.status == 200
+        assert await asyncio.wait_for(answer.read(), PATIENCE_S) == b": connected\n\n"
+    async with house.http.get("/v1/events", headers={"Authorization": f"Bearer {token}"}) as answer:
+        assert answer.status == 401
