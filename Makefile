@@ -107,6 +107,8 @@ clean:
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; now = ".".join(map(str, sys.version_info[:2])); sys.exit(None if sys.version_info >= (3, 11) else \
 	    "talkspurt needs Python 3.11 or later and $(PYTHON) is " + now + "; name another one: make PYTHON=python3.12")'
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.platform == "linux" else \
+	    "talkspurt needs Linux and this is " + sys.platform + "; on macOS use Docker, on Windows WSL 2")'
 	@echo "Making a Python environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 

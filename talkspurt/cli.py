@@ -38,6 +38,11 @@ class JobError(Exception):
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    if sys.platform != "linux":  # calls are paced by its timerfd
+        print(
+            f"talkspurt needs Linux and this is {sys.platform}; on macOS use Docker, on Windows WSL 2", file=sys.stderr
+        )
+        return 2
     try:
         args = parser().parse_args(argv)
         code = _run(args)

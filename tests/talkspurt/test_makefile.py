@@ -4,11 +4,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from talkspurt.cli import main
+
 ROOT = Path(__file__).parent.parent.parent
-OLD = """#!/bin/sh
-exec {python} -c 'import sys; sys.version_info = (3, 9, 18); exec(sys.argv[1])' "$2"
+OTHER = """#!/bin/sh
+exec {python} -c 'import sys; {change}; exec(sys.argv[1])' "$2"
 """
-"""A program that says that it is Python 3.9 and runs what `-c` gives it."""
+"""A program that says that it is another Python and runs what `-c` gives it."""
 
 
 def make(python: str, environment: Path) -> subprocess.CompletedProcess[str]:
@@ -23,12 +27,31 @@ def test_an_environment_is_made_with_this_python(tmp_path: Path) -> None:
     assert (tmp_path / "environment" / "bin" / "python").exists()
 
 
-def test_a_python_that_is_too_old_is_one_clear_line(tmp_path: Path) -> None:
-    old = tmp_path / "python3.9"
-    old.write_text(OLD.format(python=sys.executable))
-    old.chmod(0o755)
-    made = make(str(old), tmp_path / "environment")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            "sys.version_info = (3, 9, 18)",
+            "talkspurt needs Python 3.11 or later and {python} is 3.9; name another one: make PYTHON=python3.12",
+        ),
+        (
+            'sys.platform = "darwin"',
+            "talkspurt needs Linux and this is darwin; on macOS use Docker, on Windows WSL 2",
+        ),
+    ],
+)
+def test_a_python_that_cannot_be_used_is_one_clear_line(tmp_path: Path, change: str, said: str) -> None:
+    other = tmp_path / "python"
+    other.write_text(OTHER.format(python=sys.executable, change=change))
+    other.chmod(0o755)
+    made = make(str(other), tmp_path / "environment")
     assert made.returncode != 0
-    said = f"talkspurt needs Python 3.11 or later and {old} is 3.9; name another one: make PYTHON=python3.12"
-    assert made.stderr.splitlines()[0] == said
+    assert made.stderr.splitlines()[0] == said.format(python=other)
     assert not (tmp_path / "environment").exists()
+
+
+def test_the_command_needs_linux(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert main(["version"]) == 2
+    said = "talkspurt needs Linux and this is darwin; on macOS use Docker, on Windows WSL 2\n"
+    assert capsys.readouterr().err == said
