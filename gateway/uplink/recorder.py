@@ -53,7 +53,7 @@ class RecordingFile:
     def open(self) -> None:
         """Create the file if it does not exist. This is not done at the start of the call, since the disk may hang."""
         if self._file is None:
-            # The folder may be gone, or its disk was not there at the start. Only this account may read it and the file.
+            # The folder may be gone, or its disk was not there at the start. Only this account may read both.
             self._part.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
             self._raw = os.fdopen(os.open(self._part, flags, 0o600), "wb")
