@@ -7,6 +7,7 @@ callers know the proofs.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 
@@ -21,6 +22,9 @@ Use = tuple[str, ...]
 
 _REMEMBER_S = 2 * MAX_AGE_S
 """Time for which a proof is remembered, seconds. A signed time is good for ``MAX_AGE_S`` before and after it."""
+
+
+_MEANWHILE_S = 0.2
 
 
 class UsedProofs:
@@ -44,7 +48,12 @@ class UsedProofs:
         key = f"proof:{proof_id.hex()}"
         known = await self._values.find(key)
         if known is None:
-            await begin()
+            try:
+                await begin()
+            except Rejected:
+                await asyncio.sleep(_MEANWHILE_S)  # the same request may have begun at another process
+                if await self._values.find(key) != wanted:
+                    raise
             known = await self._values.first(key, wanted, keep_s=_REMEMBER_S)
         if known is None:
             return None

@@ -31,6 +31,7 @@ from gateway.cluster.outage_state import OutageState
 from gateway.config import RouteConfig, ServerConfig
 from gateway.errors import Rejected
 from gateway.http.after import KEEP_S, AfterUrl, GivenAnswers
+from gateway.http.used_proofs import UsedProofs
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.sites import Sites
@@ -770,3 +771,19 @@ def test_plivo_headers_survive_the_way_through_letters_and_digits(value: str) ->
     (started,) = Plivo().decode(json.dumps({"event": "start", "start": start, "extra_headers": text.replace(",", ";")}))
     assert isinstance(started, StreamStarted)
     assert started.custom_parameters == {"talkspurt.From": value, "bot": value}
+
+
+async def test_of_one_request_at_two_processes_at_once_neither_is_refused() -> None:
+    values, use, elsewhere = MemoryState(), ("start", "GET", "default", "c1"), []
+
+    async def begin() -> None:
+        pass
+
+    async def begun_elsewhere() -> None:
+        elsewhere.append(asyncio.create_task(UsedProofs(values).bind(b"proof", use, begin)))
+        raise Rejected("the signature has opened a stream", status=403, code="replayed")
+
+    assert await UsedProofs(values).bind(b"proof", use, begun_elsewhere) is None
+    with pytest.raises(Rejected):
+        await UsedProofs(values).bind(b"other", use, begun_elsewhere)
+    await asyncio.gather(*elsewhere)
