@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
-from wsgiref.simple_server import WSGIServer
 
 import prometheus_client
 import uvloop
@@ -19,6 +19,7 @@ from tts_engine.config import EngineConfig, is_local
 from tts_engine.errors import EngineError
 from tts_engine.service.child import die_with, yield_cpu
 from tts_engine.service.garbage import collect_between_calls, keep_what_exists
+from tts_engine.service.metrics_port import MetricsPort
 from tts_engine.service.server import SpeechServer
 from tts_engine.supervision import SUPERVISOR, SupervisedTask, start_threads
 
@@ -96,20 +97,18 @@ async def _serve(config: EngineConfig, factory: EngineFactory) -> int:
     return code
 
 
-def serve_metrics(config: EngineConfig, ready: Callable[[], bool] = lambda: True) -> WSGIServer | None:
-    """Serve the engine's own ``/metrics`` in a thread, if the configuration wants it, and ``/readyz``, which answers
+def serve_metrics(config: EngineConfig, ready: Callable[[], bool] = lambda: True) -> MetricsPort | None:
+    """Serve the engine's own ``/metrics`` in threads, if the configuration wants it, and ``/readyz``, which answers
     503 unless ``ready()``. Beyond loopback they are HTTPS, and the client has to show a certificate, unless
     ``metrics_insecure``."""
     if config.metrics_port is None:
         return None
-    tls = config.tls
-    proven: dict[str, Any] = {}
-    if tls is not None and not (config.metrics_insecure or is_local(f"{config.metrics_host}:0")):
-        proven = {"certfile": tls.certificate, "keyfile": tls.key, "client_cafile": tls.client_ca}
-        proven["client_auth_required"] = True
-    server, _ = prometheus_client.start_http_server(
-        config.metrics_port, config.metrics_host, metrics.REGISTRY, **proven
-    )
+    tls: ssl.SSLContext | None = None
+    if config.tls is not None and not (config.metrics_insecure or is_local(f"{config.metrics_host}:0")):
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(config.tls.certificate, config.tls.key)
+        tls.load_verify_locations(config.tls.client_ca)
+        tls.verify_mode = ssl.CERT_REQUIRED
     exposition = prometheus_client.make_wsgi_app(metrics.REGISTRY)
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
@@ -118,7 +117,8 @@ def serve_metrics(config: EngineConfig, ready: Callable[[], bool] = lambda: True
         start_response("200 OK" if ready() else "503 Service Unavailable", [("Content-Type", "text/plain")])
         return [b"ready\n" if ready() else b"not ready\n"]
 
-    server.set_app(answer)
+    server = MetricsPort(config.metrics_host, config.metrics_port, answer, tls)
+    SUPERVISOR.thread("metrics port", server.serve_forever)
     return server
 
 

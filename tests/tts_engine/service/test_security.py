@@ -1,7 +1,9 @@
 """The clients that may use an engine over TCP: real sockets, certificates made here, and the required settings."""
 
 import asyncio
+import socket
 import ssl
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
@@ -18,11 +20,12 @@ from pydantic import ValidationError
 
 from tests.tts_engine.garbage import leaving_no_circles
 from tests.tts_engine.service.scripted import ScriptedEngine
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tts_engine.api import Utterance, UtteranceRequest
 from tts_engine.config import EngineConfig
 from tts_engine.errors import EngineError, Unauthenticated, Unavailable
 from tts_engine.service.client import GrpcEngine
+from tts_engine.service.metrics_port import _MOST
 from tts_engine.service.process import EngineProcess
 from tts_engine.service.runner import serve_metrics
 from tts_engine.service.server import SpeechServer
@@ -243,6 +246,33 @@ async def test_metrics_beyond_loopback_are_told_to_clients_with_a_certificate_on
             ) as answer:
                 answer.read()
     finally:
+        await asyncio.to_thread(server.shutdown)
+        server.server_close()
+
+
+@pytest.mark.parametrize("over_tls", [True, False])
+async def test_silent_connections_to_the_port_of_the_metrics_keep_no_one_out(
+    files: dict[str, str], over_tls: bool
+) -> None:
+    proof = tls(files, certificate="engine", client_ca="ca")
+    beyond = {"metrics_host": "0.0.0.0", "tls": proof} if over_tls else {}
+    server = serve_metrics(EngineConfig.model_validate({"metrics_port": 0} | beyond))
+    assert server is not None
+    url = f"{'https' if over_tls else 'http'}://127.0.0.1:{server.server_port}/metrics"
+    known = ssl.create_default_context(cafile=files["ca"])
+    known.load_cert_chain(files["gateway"], files["gateway_key"])
+    threads = threading.active_count()
+    silent = [socket.create_connection(("127.0.0.1", server.server_port), source_address=("127.0.0.9", 0))]
+    try:
+        for _ in range(100):
+            silent.append(socket.create_connection(("127.0.0.1", server.server_port), source_address=("127.0.0.9", 0)))
+        context = known if over_tls else None
+        with await asyncio.to_thread(urllib.request.urlopen, url, context=context, timeout=PATIENCE_S) as answer:
+            assert b"talkspurt_engine_" in answer.read()
+        await until(lambda: threading.active_count() <= threads + _MOST + 4, "the end of the oldest")
+    finally:
+        for each in silent:
+            each.close()
         await asyncio.to_thread(server.shutdown)
         server.server_close()
 
