@@ -83,7 +83,7 @@ async def decoded(data: bytes | bytearray, *, rate: int = SAMPLE_RATE, field: st
 
     Raises:
         Rejected: 422, the file has no sound that can be read; 413, the sound is longer than ``LONGEST_S``; 503, no
-            process can be started now.
+            process can be started now, or calls leave it no time.
     """
     status, pcm = await _run(data, str(rate), field)
     if status == _TOO_LONG:
@@ -96,7 +96,7 @@ async def sampled(data: bytes | bytearray) -> tuple[Measured, bytes]:
 
     Raises:
         Rejected: 422, the file has no sound that can be read, or its length is not within ``REFERENCE_S``; 503, no
-            process can be started now.
+            process can be started now, or calls leave it no time.
     """
     expected = f"expected {REFERENCE_S[0]:g} to {REFERENCE_S[1]:g} s"
     status, answer = await _run(data, _SAMPLE, "audio")
@@ -115,7 +115,8 @@ async def _run(data: bytes | bytearray, what: str, field: str) -> tuple[int, byt
     """Return the exit code and the output of the process.
 
     Raises:
-        Rejected: 422, the file has no sound that can be read; 503, no process can be started now.
+        Rejected: 422, the file has no sound that can be read; 503, no process can be started now, or calls leave it no
+            time.
     """
     if not container_of(data[:_HEAD_BYTES]):
         raise _unreadable(field, f"{field} of {len(data)} bytes is none of wav, mp3, ogg, flac, m4a, webm")
@@ -123,8 +124,8 @@ async def _run(data: bytes | bytearray, what: str, field: str) -> tuple[int, byt
         await asyncio.sleep(pause_s)
         try:
             status, answer = await _decoded_by_process(data, what)
-        except TimeoutError:
-            raise _unreadable(field, f"{field} takes more than {_WALL_S:g} s to decode") from None
+        except TimeoutError:  # no fault of the file, which is refused after _CPU_S: calls need the processors
+            raise _no_process() from None
         except (OSError, RuntimeError) as exc:  # no process, or no thread to talk to it
             _not_started(str(exc))
         else:
@@ -145,7 +146,7 @@ def _not_started(why: str) -> None:
 
 
 def _no_process() -> Rejected:
-    message = "no process can be started to decode sound now"
+    message = "the server is too busy to decode sound now"
     return Rejected(message, status=503, code="unavailable", retry_after_s=_RETRY_AFTER_S)
 
 

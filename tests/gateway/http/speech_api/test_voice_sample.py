@@ -19,6 +19,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gateway.errors import Rejected
+from gateway.http.speech_api import sound_decoder
 from gateway.http.speech_api.sound_decoder import sampled
 from gateway.http.speech_api.voice_sample import Measured, difference, measure, problems, words_of
 from tests.gateway.http.speech_api.test_transcription import encoded
@@ -289,3 +290,10 @@ async def test_a_process_that_the_system_kills_is_no_fault_of_the_file() -> None
     assert refused.value.status == 503
     measured, _ = await sampled(data)
     assert measured.seconds == pytest.approx(2.0, abs=0.1)
+
+
+async def test_a_process_without_processor_time_is_no_fault_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sound_decoder, "_WALL_S", 0.001)
+    with pytest.raises(Rejected) as refused:
+        await sampled(written(speech_like(2.0, 8000), 8000, "wav", "pcm_s16le"))
+    assert (refused.value.status, refused.value.code) == (503, "unavailable") and refused.value.retry_after_s > 0
