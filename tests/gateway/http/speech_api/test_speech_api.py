@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import json
+import random
 import wave
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
@@ -18,6 +19,7 @@ import pytest
 from aiohttp import web
 
 from gateway.config import RouteConfig
+from gateway.http.speech_api.speech import _base64
 from talkspurt import build
 from tests.gateway.http.api_gateway import CloningEngine, api_gateway
 from tests.gateway.http.speech_api.test_transcription import bursts, encoded
@@ -126,6 +128,14 @@ async def test_a_file_with_timestamps_is_json_with_each_word(api: Api) -> None:
     ]  # fmt: skip
     times = [at for word in answer["words"] for at in (word["at_ms"], word["end_ms"])]
     assert times == sorted(times) and times[-1] <= answer["audio_ms"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 1_000_000])
+def test_a_long_file_becomes_base64_in_parts_that_do_not_hold_the_loop(size: int) -> None:
+    audio = random.Random(size).randbytes(size)
+    parts = list(_base64([audio[:7], audio[7:]]))
+    assert b"".join(parts) == base64.b64encode(audio)
+    assert all(0 < len(part) < 90_000 for part in parts[1:])
 
 
 async def test_a_stream_with_timestamps_is_one_object_a_line(api: Api) -> None:
