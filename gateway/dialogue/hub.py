@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
@@ -65,8 +65,11 @@ class _Call:
 class _Socket:
     """One connected manager and its calls."""
 
-    def __init__(self, room: _Room, websocket: web.WebSocketResponse, call_sid: str) -> None:
+    def __init__(
+        self, room: _Room, websocket: web.WebSocketResponse, call_sid: str, is_allowed: Callable[[], bool]
+    ) -> None:
         self.room = room
+        self.is_allowed = is_allowed
         self.call_sid = call_sid
         """The carrier's id of the only call that this socket takes. Empty: it takes all."""
         self.calls: dict[str, _Call] = {}
@@ -149,14 +152,22 @@ class _Room:
     def _socket_for(self, call_sid: str) -> _Socket | None:
         """Return the socket that asked for this call, else the next one that takes all calls."""
         for socket in self.sockets:
-            if call_sid and socket.call_sid == call_sid:
+            if call_sid and socket.call_sid == call_sid and self._gets_calls(socket):
                 return socket
         for _ in range(len(self.sockets)):
             socket = self.sockets[0]
             self.sockets.rotate(-1)
-            if not socket.call_sid:
+            if not socket.call_sid and self._gets_calls(socket):
                 return socket
         return None
+
+    def _gets_calls(self, socket: _Socket) -> bool:
+        """Return True if a socket's key is still good. Without one it keeps its calls, and without calls it closes."""
+        if socket.is_allowed():
+            return True
+        if not socket.calls:
+            socket.line.finish()
+        return False
 
     def forget(self, call: _Call) -> None:
         """The call is over for any reason. May be called again."""
@@ -182,8 +193,8 @@ class _Room:
             f"no dialogue manager on route {self.name} within {self.config.give_up_s:g} s"
         )
 
-    async def serve(self, websocket: web.WebSocketResponse, call_sid: str) -> None:
-        socket = _Socket(self, websocket, call_sid)
+    async def serve(self, websocket: web.WebSocketResponse, call_sid: str, is_allowed: Callable[[], bool]) -> None:
+        socket = _Socket(self, websocket, call_sid, is_allowed)
         self.sockets.append(socket)
         self.stats.connected[self.name] += 1
         ending = Ending.LOST
@@ -253,8 +264,13 @@ class DialogueHub:
         asyncio.get_running_loop().call_soon(room.place, held)
         return held
 
-    async def handle(self, request: web.Request, who: Principal) -> web.WebSocketResponse:
+    async def handle(
+        self, request: web.Request, who: Principal, is_allowed: Callable[[], bool] = lambda: True
+    ) -> web.WebSocketResponse:
         """Handle ``GET /v1/dialogue`` for the authenticated client ``who``.
+
+        Args:
+            is_allowed: returns False if the client's key was revoked meanwhile: it gets no further call.
 
         Raises:
             Rejected: 404 if there is no such route or managers cannot dial in to it; 503 if the process shuts down.
@@ -273,7 +289,7 @@ class DialogueHub:
                 param="route",
             )
         return await serve_socket(
-            request, lambda websocket: room.serve(websocket, request.query.get("callSid", "")),
+            request, lambda websocket: room.serve(websocket, request.query.get("callSid", ""), is_allowed),
             ping_s=room.config.ping_s, max_bytes=self._limits.message_bytes,
         )  # fmt: skip
 

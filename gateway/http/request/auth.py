@@ -104,9 +104,13 @@ class Tenant:
         self._recent.take(1, now)
         return self._recent.standing("key", limit, now)
 
+    def is_expired(self, now: float) -> bool:
+        """Return True if the key has expired. ``now`` is seconds since the epoch."""
+        return self._expires_at is not None and self._expires_at <= now
+
     def check_expiry(self, now: float) -> None:
         """Raise ``Rejected`` (401) if the key has expired. ``now`` is seconds since the epoch."""
-        if self._expires_at is not None and self._expires_at <= now:
+        if self.is_expired(now):
             raise Rejected("the key has expired", status=401, code="expired_key")
 
     @asynccontextmanager
@@ -189,7 +193,8 @@ class Authenticator:
         """Address and digest of each key that was sent. The entry unused for longest is forgotten first."""
 
     async def watch(self) -> None:
-        """Apply keys that are made or revoked while the server runs. Connections opened with a key stay open."""
+        """Apply keys that are made or revoked while the server runs. Connections opened with a key stay open; see
+        ``is_good``."""
         async with asyncio.TaskGroup() as watches:
             if self._key_file is not None:
                 watches.create_task(self._key_file.watch(self._take))
@@ -212,6 +217,13 @@ class Authenticator:
             self._count(tenant)
         self._by_digest = {tenant.credential[:_INDEX_BYTES]: tenant for tenant in tenants}
         self._by_mark = {self._tokens.mark(t.credential): t for t in (tenants if self._required else [self._anyone])}
+
+    def is_good(self, tenant: Tenant) -> bool:
+        """Return False if the key of a connection was revoked or has expired since."""
+        if tenant.credential in (_NO_KEY, _SIGNED):
+            return True
+        current = self._by_digest.get(tenant.credential[:_INDEX_BYTES])
+        return current is not None and current.credential == tenant.credential and not current.is_expired(time.time())
 
     def _tenant(self, key: KeyRights, credential: bytes, expires_at: float | None = None) -> Tenant:
         who = principal_of(key.tenant, key.scopes, sole=self._sole, routes=self._routes)

@@ -1,7 +1,7 @@
 """Dialling in, over real loopback sockets: sharing, loss, strangers; and REST and events beside it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import aiohttp
@@ -70,10 +70,11 @@ class House:
         self.dialogues, self.hub, self.observers, self.stats = dialogues_of(routes)
         self.client = client
         self.url = ""
+        self.is_allowed: Callable[[web.Request], bool] = lambda request: True
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         try:
-            return await self.hub.handle(request, ANYONE)
+            return await self.hub.handle(request, ANYONE, lambda: self.is_allowed(request))
         except Rejected as exc:
             return web.Response(status=exc.status, text=str(exc))
 
@@ -142,6 +143,26 @@ async def test_sockets_share_new_calls_in_turn_and_every_message_names_its_call(
     await until(lambda: one.binary)
     assert one.received[-1] == {"type": "dtmf", "sessionId": session(first), "digit": "4"}
     assert one.binary == [bytes.fromhex(session(first)[2:]) + b"\1\2"]
+
+
+async def test_a_manager_whose_key_was_revoked_keeps_its_calls_and_gets_no_other(house: House) -> None:
+    one, idle = await house.manager(), await house.manager(call_sid=call_sid(9))
+    sink, link = await house.attach(0)
+    await until(lambda: one.received)
+    house.is_allowed = lambda request: "two" in request.headers
+    two = Manager(await house.client.ws_connect(f"{house.url}?route=demo", headers={"two": "1"}))
+    await until(lambda: house.stats.connected["demo"] == 3)
+    for number in (1, 2, 9):
+        await house.attach(number)
+    await until(lambda: len(two.received) == 3)
+    await until(lambda: idle.socket.closed)
+    await one.say(session(0), "text", token="Hi")
+    await until(lambda: sink.messages)
+    assert len(one.received) == 1
+    await link.aclose()
+    await house.attach(3)
+    await until(lambda: one.socket.closed)
+    assert one.socket.close_code == 1000 and len(one.received) == 1
 
 
 async def test_calls_of_a_lost_socket_go_to_another(house: House) -> None:
