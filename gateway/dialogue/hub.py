@@ -70,6 +70,7 @@ class _Socket:
     ) -> None:
         self.room = room
         self.is_allowed = is_allowed
+        """Returns False if the manager's key was revoked. Then the socket keeps its calls and gets no other."""
         self.call_sid = call_sid
         """The carrier's id of the only call that this socket takes. Empty: it takes all."""
         self.calls: dict[str, _Call] = {}
@@ -152,22 +153,14 @@ class _Room:
     def _socket_for(self, call_sid: str) -> _Socket | None:
         """Return the socket that asked for this call, else the next one that takes all calls."""
         for socket in self.sockets:
-            if call_sid and socket.call_sid == call_sid and self._gets_calls(socket):
+            if call_sid and socket.call_sid == call_sid and socket.is_allowed():
                 return socket
         for _ in range(len(self.sockets)):
             socket = self.sockets[0]
             self.sockets.rotate(-1)
-            if not socket.call_sid and self._gets_calls(socket):
+            if not socket.call_sid and socket.is_allowed():
                 return socket
         return None
-
-    def _gets_calls(self, socket: _Socket) -> bool:
-        """Return True if a socket's key is still good. Without one it keeps its calls, and without calls it closes."""
-        if socket.is_allowed():
-            return True
-        if not socket.calls:
-            socket.line.finish()
-        return False
 
     def forget(self, call: _Call) -> None:
         """The call is over for any reason. May be called again."""
