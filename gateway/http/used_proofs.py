@@ -23,8 +23,8 @@ Use = tuple[str, ...]
 _REMEMBER_S = 2 * MAX_AGE_S
 """Time for which a proof is remembered, seconds. A signed time is good for ``MAX_AGE_S`` before and after it."""
 
-
 _MEANWHILE_S = 0.2
+"""Time for another process to note the use of a request that came to both at once, seconds."""
 
 
 class UsedProofs:
