@@ -11,6 +11,7 @@ import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -328,6 +329,8 @@ class Siblings:
                     self.session(worker) as http,
                     http.get(self.address(request), headers=self.headers(request, part=True)) as answer,
                 ):
+                    if answer.status == HTTPStatus.UNAUTHORIZED:
+                        return  # the key was revoked
                     if answer.status == 200:
                         await _copy_events(answer, response)
             await asyncio.sleep(AGAIN_S)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -25,7 +24,7 @@ from gateway.http.call_api.calls import (
 from gateway.http.call_api.ended_calls import EndedCallList, EndedCalls, EndedCallView
 from gateway.http.health import Health, HealthView
 from gateway.http.request import errors, request_id
-from gateway.http.request.auth import TENANT, WHO, Authenticator
+from gateway.http.request.auth import IS_GOOD, WHO, Authenticator
 from gateway.http.request.openapi import openapi
 from gateway.http.request.routes import JSON, Handler, Route
 from gateway.http.webhooks import Webhooks
@@ -129,7 +128,7 @@ def make_app(
     """
 
     async def dial_in(request: web.Request) -> web.StreamResponse:
-        return await hub.handle(request, request[WHO], partial(auth.is_good, request[TENANT]))
+        return await hub.handle(request, request[WHO], request[IS_GOOD])
 
     async def open_audio(request: web.Request) -> web.StreamResponse:
         return await audio.handle(request, request[WHO])

@@ -21,7 +21,7 @@ from gateway.dialogue.observers import Observers
 from gateway.dialogue.wire import INBOUND_TYPES
 from gateway.errors import Rejected
 from gateway.http.call_api.ended_calls import EndedCalls
-from gateway.http.request.auth import TENANT, WHO
+from gateway.http.request.auth import IS_GOOD, TENANT, WHO
 from gateway.http.request.routes import ApiModel, Route
 from gateway.seams.messages import AnsweredBy
 from gateway.seams.originate import Attempt, CallOrder, Originator
@@ -314,7 +314,7 @@ class Calls:
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Send the gateway's messages of one call, or of all calls that the client may see, as server-sent events. They
-        end when its key or token expires."""
+        end when its key or token expires, and with the next message after the key was revoked."""
         placed = self._placed(request) if "id" in request.match_info else None
         call_id = "" if "id" not in request.match_info else (placed or self._call(request)).call_id
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
@@ -328,6 +328,8 @@ class Calls:
                     await response.prepare(request)
                     await response.write(b": connected\n\n")
                     async for event in events:
+                        if not request[IS_GOOD]():
+                            break
                         await response.write(b"data: " + event.encode() + b"\n\n")
         return response
 

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -143,6 +144,8 @@ class Tenant:
 
 TENANT: web.RequestKey[Tenant] = web.RequestKey("tenant", Tenant)
 WHO: web.RequestKey[Principal] = web.RequestKey("who", Principal)
+IS_GOOD: web.RequestKey[partial[bool]] = web.RequestKey("is_good", partial[bool])
+"""Returns False if the key of a long connection was revoked or has expired since."""
 
 
 class Authenticator:
@@ -194,7 +197,7 @@ class Authenticator:
 
     async def watch(self) -> None:
         """Apply keys that are made or revoked while the server runs. Connections opened with a key stay open; see
-        ``is_good``."""
+        ``IS_GOOD``."""
         async with asyncio.TaskGroup() as watches:
             if self._key_file is not None:
                 watches.create_task(self._key_file.watch(self._take))
@@ -218,8 +221,7 @@ class Authenticator:
         self._by_digest = {tenant.credential[:_INDEX_BYTES]: tenant for tenant in tenants}
         self._by_mark = {self._tokens.mark(t.credential): t for t in (tenants if self._required else [self._anyone])}
 
-    def is_good(self, tenant: Tenant) -> bool:
-        """Return False if the key of a connection was revoked or has expired since."""
+    def _is_good(self, tenant: Tenant) -> bool:
         if tenant.credential in (_NO_KEY, _SIGNED):
             return True
         current = self._by_digest.get(tenant.credential[:_INDEX_BYTES])
@@ -406,6 +408,7 @@ class Authenticator:
         async def guarded(request: web.Request) -> web.StreamResponse:
             request[TENANT], request[WHO] = self.check(request)
             request[TENANT].used_at = time.time()
+            request[IS_GOOD] = partial(self._is_good, request[TENANT])
             # A worker's part of a combined answer does not count as another request.
             part = isinstance(request.transport, PassedOn) and request.transport.is_part
             standings = await self._limiter.take(request[WHO].tenant, requests=0 if part else 1)

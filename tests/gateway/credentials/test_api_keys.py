@@ -184,11 +184,11 @@ async def test_a_revoked_key_takes_its_browsers_along(tmp_path: Path) -> None:
     cookie = auth.session(key)
     assert isinstance(who(auth, cookie), Principal)
     tenant, _ = auth.check(request(key))
-    assert auth.is_good(tenant), "a manager of this key gets calls"
+    assert auth._is_good(tenant), "a manager of this key gets calls"
     api_keys.revoke(path, made.id, now=time.time())
     await asyncio.sleep(2)
     assert (who(auth, key), who(auth, cookie)) == ("unauthorized", "unauthorized")
-    assert not auth.is_good(tenant)
+    assert not auth._is_good(tenant)
     watch.cancel()
 
 
@@ -197,10 +197,10 @@ def test_a_manager_gets_calls_until_its_key_expires(tmp_path: Path) -> None:
     _, key = api_keys.create(path, now=now, tenant="one", expires_at=now + 60)
     auth = authenticator(path)
     tenant, _ = auth.check(request(key))
-    assert auth.is_good(tenant)
+    assert auth._is_good(tenant)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", lambda: now + 60)
-        assert not auth.is_good(tenant)
+        assert not auth._is_good(tenant)
 
 
 def test_an_expired_key_and_its_browsers_are_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.credentials import api_keys
 from gateway.credentials.api_keys import digest
 from talkspurt.build import Gateway
 from tests.gateway.call.test_calls import CALL, Leg
@@ -142,3 +143,22 @@ async def test_a_stream_of_events_ends_with_its_token(house: House) -> None:
         assert await asyncio.wait_for(answer.read(), PATIENCE_S) == b": connected\n\n"
     async with house.http.get("/v1/events", headers={"Authorization": f"Bearer {token}"}) as answer:
         assert answer.status == 401
+
+
+async def test_a_stream_of_events_tells_nothing_more_when_its_key_was_revoked(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    made, key = api_keys.create(path, now=time.time(), tenant="default")
+    sections: dict[str, Any] = SECTIONS | {"auth": {"api_keys": [{"key": "k"}], "keys_file": str(path)}}
+    async with api_gateway(tmp_path, **sections) as (gateway, _, url), aiohttp.ClientSession(url) as http:
+        house = House(gateway, http)
+        call = gateway.calls.begin(replace(CALL, route="sales"), Leg())
+        await until(lambda: gateway.dialogue.observers._sinks, "a call that can be watched")
+        async with http.get("/v1/events", headers={"Authorization": f"Bearer {key}"}) as events:
+            assert await events.content.readline() == b": connected\n"
+            api_keys.revoke(path, made.id, now=time.time())
+            async with asyncio.timeout(PATIENCE_S):
+                while (await house.ask("GET", "/v1/calls", key))[0] == 200:
+                    await asyncio.sleep(0.05)
+            gateway.dialogue.observers.inject(call.call_id, b'{"type":"text","token":"Hello.","last":true}')
+            assert await asyncio.wait_for(events.content.read(), PATIENCE_S) == b"\n"
+        call.end("over", hang_up=True)
