@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -135,7 +135,7 @@ class TorchLm(DeviceThread):
             slot=-1, ids=prompt, seed=seed, min_tokens=min(min_tokens, max_tokens), shared=shared
         )
         sequence = LmSequence(reader, admission, most)
-        self._enter(sequence, self._waiting)
+        self._enter(sequence)
         async with aclosing(self._read(sequence)) as groups:
             async for ids in groups:
                 yield ids
@@ -163,7 +163,7 @@ class TorchLm(DeviceThread):
         except ValueError as exc:
             raise InvalidRequest(str(exc)) from exc
         sequence = StreamedLmSequence(reader, machine, self.table, positions=self._steps.max_length, seed=seed)
-        self._enter(sequence, self._listening)
+        self._enter(sequence)
         feeding = asyncio.create_task(self._feed(sequence, text), name="text into the language model")
         try:
             async with aclosing(self._read(sequence)) as groups:
@@ -190,14 +190,18 @@ class TorchLm(DeviceThread):
                 sequence.text_ended = True
                 self._changed.notify()
 
-    def _enter(self, sequence: LmSequence, queue: Any) -> None:
+    def _enter(self, sequence: LmSequence) -> None:
         sequence.want()
         with self._changed:
             if self._closing:
                 raise self._closed()
             if (count := len(self._waiting) + len(self._listening)) >= self._config.max_waiting:
                 raise Exhausted(f"{count} clauses wait for the language model", retry_after_s=1.0)
-            queue.append(sequence)
+            # The thread replaces the lists, so they are looked up under the lock.
+            if isinstance(sequence, StreamedLmSequence):
+                self._listening.append(sequence)
+            else:
+                self._waiting.append(sequence)
         self._notify_soon()
 
     async def _read(self, sequence: LmSequence) -> AsyncGenerator[Sequence[int], None]:

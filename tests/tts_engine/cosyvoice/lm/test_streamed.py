@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -186,6 +187,38 @@ async def test_faults_reach_the_reader() -> None:
         with pytest.raises(InvalidRequest, match="endofprompt"):
             await ids_of(lm.generate_streamed(text(), prompt_text=[], prompt_speech=[], seed=1))
         await until(lambda: lm.free_slots == 2)
+
+
+class LockAfterTheThread:
+    """The lock of a language model, which its thread has held right before the event loop gets it."""
+
+    def __init__(self, lm: TorchLm) -> None:
+        self._lm, self._lock = lm, lm._changed
+
+    def __enter__(self) -> None:
+        self._lock.__enter__()
+        if threading.current_thread() is threading.main_thread():
+            self._lm._admit()
+
+    def __exit__(self, *error: Any) -> None:
+        self._lock.__exit__(*error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lock, name)
+
+
+async def test_a_clause_that_comes_while_the_thread_looks_at_the_others_is_not_lost(version: int) -> None:
+    want = golden(version, "bistream0")
+    async with running(EagerLm(model(version), slots=2, max_length=320)) as lm:
+        lm._changed = LockAfterTheThread(lm)  # type: ignore[assignment]
+        lm._free = []  # no place, so that _admit, which the event loop calls here, begins none
+        stream = lm.generate_streamed(
+            groups(want["text"], 5), prompt_text=want["prompt_text"], prompt_speech=[], seed=1
+        )
+        reading = asyncio.create_task(ids_of(stream))
+        await until(lambda: lm._listening or lm._waiting, "the clause among those that wait")
+        reading.cancel()
+        await asyncio.wait({reading})
 
 
 async def test_a_prompt_that_is_too_long_for_a_slot_is_said(version: int) -> None:
