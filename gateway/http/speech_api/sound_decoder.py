@@ -150,7 +150,7 @@ def _no_process() -> Rejected:
     return Rejected(message, status=503, code="unavailable", retry_after_s=_RETRY_AFTER_S)
 
 
-_PROGRAM = f"import os; os.nice(19); from {__name__} import main; raise SystemExit(main())"
+_PROGRAM = f"import os; os.nice(10); from {__name__} import main; raise SystemExit(main())"
 """Gives way to the calls before it loads its libraries, which takes most of its time."""
 
 
